@@ -1,0 +1,108 @@
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/sums.h"
+#include "kernels/cpu/vec.h"
+
+namespace ebb::cpu {
+
+namespace {
+
+struct RowStats {
+  float mean, rstd;
+};
+
+RowStats row_stats(const float* x, int64_t D) {
+  Vec total{};
+  for_lanes(0, D, [&](int64_t i, auto get, auto) { total += get(x + i); });
+  const float mean = sum(total) / static_cast<float>(D);
+  Vec squares{};
+  int64_t i = 0;
+  for (; i + kLanes <= D; i += kLanes) {
+    const Vec c = load(x + i) - splat(mean);
+    squares += c * c;
+  }
+  float rest = 0;
+  for (; i < D; ++i) rest += (x[i] - mean) * (x[i] - mean);
+  const float variance = (sum(squares) + rest) / static_cast<float>(D);
+  return {mean, 1.0f / std::sqrt(variance + static_cast<float>(kNormEps))};
+}
+
+}  // namespace
+
+void run(const AdaLN& op, const Call& call) {
+  const float* x = call.read(0);
+  const float* mod = call.read(1);
+  float* y = call.write(0);
+  float* stats = call.write(1);
+  parallel_range(op.B * op.T, 1, op.D, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float* row = x + r * op.D;
+      const float* sample = mod + r / op.T * op.chunks * op.D;
+      const float* shift = sample + op.shift * op.D;
+      const float* scale = sample + op.scale * op.D;
+      const RowStats s = row_stats(row, op.D);
+      stats[2 * r] = s.mean;
+      stats[2 * r + 1] = s.rstd;
+      float* out = y + r * op.D;
+      for_lanes(0, op.D, [&](int64_t i, auto get, auto put) {
+        const Vec hat = (get(row + i) - splat(s.mean)) * splat(s.rstd);
+        put(out + i, hat * (splat(1.0f) + get(scale + i)) + get(shift + i));
+      });
+    }
+  });
+}
+
+int64_t scratch(const AdaLNBackward& op) { return token_sum_scratch(op.B, op.T, 2 * op.D); }
+
+void run(const AdaLNBackward& op, const Call& call) {
+  const float* dy = call.read(0);
+  const float* x = call.read(1);
+  const float* stats = call.read(2);
+  const float* mod = call.read(3);
+  const float* dres = op.residual ? call.read(4) : nullptr;
+  float* dx = call.write(0);
+  float* dmod = call.write(1);
+  const int64_t D = op.D;
+
+  const auto row_backward = [&](int64_t r, const float* scale, float* dshift, float* dscale) {
+    const float* g = dy + r * D;
+    const float* row = x + r * D;
+    const Vec mean = splat(stats[2 * r]);
+    const Vec rstd = splat(stats[2 * r + 1]);
+    Vec g_sum{};
+    Vec gx_sum{};
+    for_lanes(0, D, [&](int64_t i, auto get, auto put) {
+      const Vec d = get(g + i);
+      const Vec hat = (get(row + i) - mean) * rstd;
+      put(dshift + i, get(dshift + i) + d);
+      put(dscale + i, get(dscale + i) + d * hat);
+      const Vec through = d * (splat(1.0f) + get(scale + i));
+      g_sum += through;
+      gx_sum += through * hat;
+    });
+    const Vec g_mean = splat(sum(g_sum) / static_cast<float>(D));
+    const Vec gx_mean = splat(sum(gx_sum) / static_cast<float>(D));
+    float* out = dx + r * D;
+    for_lanes(0, D, [&](int64_t i, auto get, auto put) {
+      const Vec hat = (get(row + i) - mean) * rstd;
+      const Vec through = get(g + i) * (splat(1.0f) + get(scale + i));
+      const Vec flow = rstd * (through - g_mean - hat * gx_mean);
+      put(out + i, dres ? get(dres + r * D + i) + flow : flow);
+    });
+  };
+
+  sum_over_tokens(
+      reinterpret_cast<float*>(call.scratch.data()), op.B, op.T, 2 * D,
+      [&](int64_t b, int64_t first, int64_t end, float* sums) {
+        const float* scale = mod + (b * op.chunks + op.scale) * D;
+        for (int64_t r = first; r < end; ++r) row_backward(r, scale, sums, sums + D);
+      },
+      [&](int64_t b, const float* sums) {
+        std::memcpy(dmod + (b * op.chunks + op.shift) * D, sums, D * sizeof(float));
+        std::memcpy(dmod + (b * op.chunks + op.scale) * D, sums + D, D * sizeof(float));
+      });
+}
+
+}  // namespace ebb::cpu

@@ -1,0 +1,42 @@
+#include "kernels/cpu/device.h"
+
+#include <omp.h>
+#include <sched.h>
+
+#include <vector>
+
+#include "kernels/cpu/kernels.h"
+
+namespace ebb {
+
+namespace {
+
+class CpuDevice final : public Device {
+ public:
+  int64_t scratch_bytes(const OpParams& params) const override {
+    return std::visit([](const auto& op) { return cpu::scratch(op); }, params);
+  }
+  void run(const OpParams& params, const Call& call) const override {
+    std::visit([&](const auto& op) { cpu::run(op, call); }, params);
+  }
+};
+
+}  // namespace
+
+const Device& cpu_device() {
+  static const CpuDevice device;
+  return device;
+}
+
+void set_cpu_threads(int threads) { omp_set_num_threads(threads); }
+
+int cpu_threads() { return omp_get_max_threads(); }
+
+int allowed_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return omp_get_num_procs();
+  return CPU_COUNT(&set);
+}
+
+}  // namespace ebb

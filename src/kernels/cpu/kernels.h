@@ -1,0 +1,66 @@
+// The table of this device: one kernel for each op, and the scratch of those that need some.
+// Adding an op is one struct in program/ops.h and one line here; a missing kernel does not link.
+#pragma once
+
+#include "program/op.h"
+
+namespace ebb::cpu {
+
+void run(const FillNormal& op, const Call& call);
+void run(const DrawTimes& op, const Call& call);
+void run(const DropLabels& op, const Call& call);
+void run(const Diffuse& op, const Call& call);
+void run(const FillTime& op, const Call& call);
+void run(const Patchify& op, const Call& call);
+void run(const Unpatchify& op, const Call& call);
+void run(const UnpatchifyBackward& op, const Call& call);
+void run(const AddPositions& op, const Call& call);
+void run(const TimeEmbed& op, const Call& call);
+void run(const LabelEmbed& op, const Call& call);
+void run(const LabelEmbedBackward& op, const Call& call);
+void run(const Linear& op, const Call& call);
+void run(const LinearBackwardInput& op, const Call& call);
+void run(const LinearBackwardWeight& op, const Call& call);
+void run(const LinearBackwardBias& op, const Call& call);
+void run(const Silu& op, const Call& call);
+void run(const SiluBackward& op, const Call& call);
+void run(const Gelu& op, const Call& call);
+void run(const GeluBackward& op, const Call& call);
+void run(const Add& op, const Call& call);
+void run(const Copy& op, const Call& call);
+void run(const Zero& op, const Call& call);
+void run(const AdaLN& op, const Call& call);
+void run(const AdaLNBackward& op, const Call& call);
+void run(const AddGated& op, const Call& call);
+void run(const AddGatedBackward& op, const Call& call);
+void run(const QkNorm& op, const Call& call);
+void run(const QkNormBackward& op, const Call& call);
+void run(const Attention& op, const Call& call);
+void run(const AttentionBackward& op, const Call& call);
+void run(const DdpmLoss& op, const Call& call);
+void run(const FlowLoss& op, const Call& call);
+void run(const SumLosses& op, const Call& call);
+void run(const SquaredNorm& op, const Call& call);
+void run(const ClipScale& op, const Call& call);
+void run(const AdamW& op, const Call& call);
+void run(const Guide& op, const Call& call);
+void run(const DiffusionStep& op, const Call& call);
+void run(const FlowStep& op, const Call& call);
+
+// Bytes that dissolve with the op. No overload: none.
+template <typename AnyOp>
+int64_t scratch(const AnyOp&) {
+  return 0;
+}
+int64_t scratch(const Linear& op);
+int64_t scratch(const LinearBackwardInput& op);
+int64_t scratch(const LinearBackwardWeight& op);
+int64_t scratch(const LinearBackwardBias& op);
+int64_t scratch(const AdaLNBackward& op);
+int64_t scratch(const AddGatedBackward& op);
+int64_t scratch(const QkNormBackward& op);
+int64_t scratch(const Attention& op);
+int64_t scratch(const AttentionBackward& op);
+int64_t scratch(const SquaredNorm& op);
+
+}  // namespace ebb::cpu

@@ -1,0 +1,99 @@
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/sums.h"
+
+namespace ebb::cpu {
+
+void run(const QkNorm& op, const Call& call) {
+  const float* qkv = call.read(0);
+  const bool layer = op.kind == QkNormKind::layer;
+  float* normed = call.write(0);
+  float* stats = call.write(1);
+  const int64_t d = op.d;
+  const int64_t row = 3 * op.H * d;
+  parallel_range(op.B * op.T, 1, row, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      for (int64_t h = 0; h < 2 * op.H; ++h) {  // the heads of q, then those of k
+        const float* x = qkv + r * row + h * d;
+        const float* weight = call.read(h < op.H ? 1 : 2);
+        const float* bias = layer ? call.read(h < op.H ? 3 : 4) : nullptr;
+        float mean = 0;
+        if (layer) {
+          for (int64_t i = 0; i < d; ++i) mean += x[i];
+          mean /= static_cast<float>(d);
+        }
+        float square = 0;
+        for (int64_t i = 0; i < d; ++i) square += (x[i] - mean) * (x[i] - mean);
+        const float rstd =
+            1.0f / std::sqrt(square / static_cast<float>(d) + static_cast<float>(kNormEps));
+        float* y = normed + r * row + h * d;
+        for (int64_t i = 0; i < d; ++i) {
+          y[i] = (x[i] - mean) * rstd * weight[i] + (bias ? bias[i] : 0.0f);
+        }
+        stats[(r * 2 * op.H + h) * 2] = mean;
+        stats[(r * 2 * op.H + h) * 2 + 1] = rstd;
+      }
+      const int64_t v = r * row + 2 * op.H * d;
+      std::memcpy(normed + v, qkv + v, op.H * d * sizeof(float));
+    }
+  });
+}
+
+int64_t scratch(const QkNormBackward& op) { return token_sum_scratch(op.B, op.T, 4 * op.d); }
+
+void run(const QkNormBackward& op, const Call& call) {
+  const float* dnormed = call.read(0);
+  const float* qkv = call.read(1);
+  const float* stats = call.read(2);
+  const bool layer = op.kind == QkNormKind::layer;
+  float* dqkv = call.write(0);
+  const int64_t d = op.d;
+  const int64_t row = 3 * op.H * d;
+
+  // sums: dqw, dkw, dqb, dkb of one chunk of rows
+  const auto head_backward = [&](int64_t r, int64_t h, float* sums) {
+    const int64_t at = r * row + h * d;
+    const bool key = h >= op.H;
+    const float* weight = call.read(key ? 4 : 3);
+    const float mean = stats[(r * 2 * op.H + h) * 2];
+    const float rstd = stats[(r * 2 * op.H + h) * 2 + 1];
+    float g_mean = 0;
+    float gx_mean = 0;
+    for (int64_t i = 0; i < d; ++i) {
+      const float hat = (qkv[at + i] - mean) * rstd;
+      const float g = dnormed[at + i];
+      sums[(key ? d : 0) + i] += g * hat;
+      sums[(key ? 3 * d : 2 * d) + i] += g;
+      g_mean += g * weight[i];
+      gx_mean += g * weight[i] * hat;
+    }
+    g_mean = layer ? g_mean / static_cast<float>(d) : 0.0f;
+    gx_mean /= static_cast<float>(d);
+    for (int64_t i = 0; i < d; ++i) {
+      const float hat = (qkv[at + i] - mean) * rstd;
+      dqkv[at + i] = rstd * (dnormed[at + i] * weight[i] - g_mean - hat * gx_mean);
+    }
+  };
+
+  auto* partial = reinterpret_cast<float*>(call.scratch.data());
+  sum_over_tokens(
+      partial, op.B, op.T, 4 * d,
+      [&](int64_t, int64_t first, int64_t end, float* sums) {
+        for (int64_t r = first; r < end; ++r) {
+          for (int64_t h = 0; h < 2 * op.H; ++h) head_backward(r, h, sums);
+          const int64_t v = r * row + 2 * op.H * d;
+          std::memcpy(dqkv + v, dnormed + v, op.H * d * sizeof(float));
+        }
+      },
+      [](int64_t, const float*) {});
+  for (int64_t b = 0; b < op.B; ++b) {  // parameter gradients: samples added in order
+    const float* sums = partial + b * token_chunks(op.T) * 4 * d;
+    for (int part = 0; part < (layer ? 4 : 2); ++part) {
+      for (int64_t i = 0; i < d; ++i) call.update(part)[i] += sums[part * d + i];
+    }
+  }
+}
+
+}  // namespace ebb::cpu

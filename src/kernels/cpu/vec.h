@@ -1,0 +1,101 @@
+// The compiler's own vectors, as wide as the machine's registers. All arithmetic in kernels that
+// is not a GEMM goes through here.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace ebb::cpu {
+
+#if defined(__AVX512F__)
+inline constexpr int kVecBytes = 64;
+#else
+inline constexpr int kVecBytes = 32;
+#endif
+inline constexpr int kLanes = kVecBytes / 4;
+
+typedef float Vec __attribute__((vector_size(kVecBytes)));
+typedef int32_t VecI __attribute__((vector_size(kVecBytes)));
+
+inline Vec splat(float x) { return Vec{} + x; }
+
+inline Vec load(const float* p) {
+  Vec v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+inline void store(float* p, Vec v) { std::memcpy(p, &v, sizeof v); }
+
+// The first n < kLanes elements; the other lanes are 0.
+inline Vec load_part(const float* p, int64_t n) {
+  float lanes[kLanes] = {};
+  for (int64_t i = 0; i < n; ++i) lanes[i] = p[i];
+  return load(lanes);
+}
+
+inline void store_part(float* p, Vec v, int64_t n) {
+  float lanes[kLanes];
+  store(lanes, v);
+  for (int64_t i = 0; i < n; ++i) p[i] = lanes[i];
+}
+
+inline Vec min(Vec a, Vec b) { return a < b ? a : b; }
+inline Vec max(Vec a, Vec b) { return a > b ? a : b; }
+
+// Sums in a fixed order: halves, quarters, ...
+inline float sum(Vec v) {
+  float lanes[kLanes];
+  store(lanes, v);
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  }
+  return lanes[0];
+}
+
+inline float max_lane(Vec v) {
+  float lanes[kLanes];
+  store(lanes, v);
+  float best = lanes[0];
+  for (int i = 1; i < kLanes; ++i) best = lanes[i] > best ? lanes[i] : best;
+  return best;
+}
+
+// e^x, within 2 ulp on [-87.3, 88.3]; below it 0 to within 2e-38, above it the value at 88.3.
+// NaN stays NaN.
+inline Vec exp(Vec x) {
+  const Vec clamped = x < splat(-87.3f) ? splat(-87.3f) : (x > splat(88.3f) ? splat(88.3f) : x);
+  const Vec magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to the nearest integer
+  const Vec n = (clamped * splat(1.44269504f) + magic) - magic;
+  const Vec r = (clamped - n * splat(0.693359375f)) - n * splat(-2.12194440e-4f);
+  Vec p = splat(1.9875691500e-4f);
+  p = p * r + splat(1.3981999507e-3f);
+  p = p * r + splat(8.3334519073e-3f);
+  p = p * r + splat(4.1665795894e-2f);
+  p = p * r + splat(1.6666665459e-1f);
+  p = p * r + splat(5.0000001201e-1f);
+  p = p * r * r + r + splat(1.0f);
+  const VecI exponent = (__builtin_convertvector(n, VecI) + 127) << 23;
+  Vec scale;
+  std::memcpy(&scale, &exponent, sizeof scale);
+  return p * scale;
+}
+
+inline Vec sigmoid(Vec x) { return splat(1.0f) / (splat(1.0f) + exp(-x)); }
+
+// Applies f to every element: f(index of the first lane, load) -> Vec, where load(p) reads the
+// lanes that exist and store_result writes them.
+template <typename Body>
+inline void for_lanes(int64_t begin, int64_t end, Body body) {
+  int64_t i = begin;
+  for (; i + kLanes <= end; i += kLanes) {
+    body(i, [](const float* p) { return load(p); }, [](float* p, Vec v) { store(p, v); });
+  }
+  if (i < end) {
+    const int64_t rest = end - i;
+    body(i, [rest](const float* p) { return load_part(p, rest); },
+         [rest](float* p, Vec v) { store_part(p, v, rest); });
+  }
+}
+
+}  // namespace ebb::cpu

@@ -1,0 +1,68 @@
+// Twins of the elementwise ops.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/reference/refs.h"
+
+namespace ebb {
+
+template <typename T>
+void reference(const Silu& op, const Refs<T>& r) {
+  const T* x = r.reads[0];
+  T* y = r.writes[0];
+  for (int64_t i = 0; i < op.n; ++i) y[i] = x[i] * sigmoid(x[i]);
+}
+
+template <typename T>
+void reference(const SiluBackward& op, const Refs<T>& r) {
+  const T *dy = r.reads[0], *x = r.reads[1];
+  T* dx = r.writes[0];
+  for (int64_t i = 0; i < op.n; ++i) {
+    const T s = sigmoid(x[i]);
+    dx[i] = dy[i] * (s + x[i] * s * (1.0 - s));
+  }
+}
+
+inline constexpr double kGeluScale = 0.79788456080286535588;  // sqrt(2 / pi)
+inline constexpr double kGeluCubic = 0.044715;
+
+template <typename T>
+void reference(const Gelu& op, const Refs<T>& r) {
+  using std::tanh;
+  const T* x = r.reads[0];
+  T* y = r.writes[0];
+  for (int64_t i = 0; i < op.n; ++i) {
+    const T u = kGeluScale * (x[i] + kGeluCubic * x[i] * x[i] * x[i]);
+    y[i] = 0.5 * x[i] * (1.0 + tanh(u));
+  }
+}
+
+template <typename T>
+void reference(const GeluBackward& op, const Refs<T>& r) {
+  using std::tanh;
+  const T *dy = r.reads[0], *x = r.reads[1];
+  T* dx = r.writes[0];
+  for (int64_t i = 0; i < op.n; ++i) {
+    const T th = tanh(T(kGeluScale * (x[i] + kGeluCubic * x[i] * x[i] * x[i])));
+    const T du = kGeluScale * (1.0 + 3.0 * kGeluCubic * x[i] * x[i]);
+    dx[i] = dy[i] * (0.5 * (1.0 + th) + 0.5 * x[i] * (1.0 - th * th) * du);
+  }
+}
+
+template <typename T>
+void reference(const Add& op, const Refs<T>& r) {
+  for (int64_t i = 0; i < op.n; ++i) r.writes[0][i] = r.reads[0][i] + r.reads[1][i];
+}
+
+template <typename T>
+void reference(const Copy& op, const Refs<T>& r) {
+  std::copy_n(r.reads[0], op.n, r.writes[0]);
+}
+
+template <typename T>
+void reference(const Zero& op, const Refs<T>& r) {
+  std::fill_n(r.writes[0], op.n, T(0));
+}
+
+}  // namespace ebb

@@ -1,0 +1,58 @@
+// Twins of the linear ops.
+#pragma once
+
+#include "kernels/reference/refs.h"
+
+namespace ebb {
+
+template <typename T>
+void reference(const Linear& op, const Refs<T>& r) {
+  const T *x = r.reads[0], *w = r.reads[1], *b = r.reads[2];
+  T* y = r.writes[0];
+  for (int64_t i = 0; i < op.R; ++i) {
+    for (int64_t j = 0; j < op.N; ++j) {
+      T sum = b[j];
+      for (int64_t k = 0; k < op.K; ++k) sum += x[i * op.K + k] * w[j * op.K + k];
+      y[i * op.N + j] = sum;
+    }
+  }
+}
+
+template <typename T>
+void reference(const LinearBackwardInput& op, const Refs<T>& r) {
+  const T *dy = r.reads[0], *w = r.reads[1];
+  T* dx = r.writes[0];
+  for (int64_t i = 0; i < op.R; ++i) {
+    for (int64_t k = 0; k < op.K; ++k) {
+      T sum = 0;
+      for (int64_t j = 0; j < op.N; ++j) sum += dy[i * op.N + j] * w[j * op.K + k];
+      dx[i * op.K + k] = sum;
+    }
+  }
+}
+
+template <typename T>
+void reference(const LinearBackwardWeight& op, const Refs<T>& r) {
+  const T *dy = r.reads[0], *x = r.reads[1];
+  T* dw = r.updates[0];
+  for (int64_t j = 0; j < op.N; ++j) {
+    for (int64_t k = 0; k < op.K; ++k) {
+      T sum = 0;
+      for (int64_t i = 0; i < op.R; ++i) sum += dy[i * op.N + j] * x[i * op.K + k];
+      dw[j * op.K + k] += sum;
+    }
+  }
+}
+
+template <typename T>
+void reference(const LinearBackwardBias& op, const Refs<T>& r) {
+  const T* dy = r.reads[0];
+  T* db = r.updates[0];
+  for (int64_t j = 0; j < op.N; ++j) {
+    T sum = 0;
+    for (int64_t i = 0; i < op.R; ++i) sum += dy[i * op.N + j];
+    db[j] += sum;
+  }
+}
+
+}  // namespace ebb

@@ -1,0 +1,148 @@
+#include "model/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace ebb {
+
+void set_blocks(DitConfig& config, int64_t depth, int64_t heads) {
+  if (depth < 1 || depth > 10000) {
+    fail(Exit::usage, fmt::format("--depth: found {}, wanted 1 to 10000", depth));
+  }
+  if (heads < 1 || config.width < 1 || config.width % heads != 0) {
+    fail(Exit::usage,
+         fmt::format("--heads: width {} is not divisible by {} heads", config.width, heads),
+         "choose --width as a multiple of --heads");
+  }
+  config.head_width = config.width / heads;
+  config.blocks.assign(depth, BlockShape{heads, 4 * config.width});
+}
+
+NamedSize named_size(const std::string& name) {
+  static const std::map<std::string, std::array<int64_t, 3>> kSizes = {
+      {"S", {384, 12, 6}}, {"B", {768, 12, 12}}, {"L", {1024, 24, 16}}, {"XL", {1152, 28, 16}}};
+  std::vector<std::string> known;
+  for (const auto& [letter, size] : kSizes) {
+    for (const int patch : {2, 4, 8}) {
+      known.push_back(fmt::format("DiT-{}/{}", letter, patch));
+      if (known.back() == name) return {size[0], size[1], size[2], patch};
+    }
+  }
+  fail(Exit::usage,
+       fmt::format("--model: '{}' is not a known size{}", printable(name), did_you_mean(name, known)),
+       "wanted DiT-S, -B, -L or -XL with /2, /4 or /8, or any of --width --depth --heads --patch");
+}
+
+void validate(const DitConfig& c) {
+  const auto within = [](const char* flag, int64_t value, int64_t low, int64_t high) {
+    if (value < low || value > high) {
+      fail(Exit::usage, fmt::format("{}: found {}, wanted {} to {}", flag, value, low, high));
+    }
+  };
+  within("--width", c.width, 4, 65536);
+  within("--depth", c.depth(), 1, 10000);
+  within("--patch", c.patch, 1, 256);
+  within("--image-size", c.image_size, 1, 16384);
+  within("--channels", c.channels, 1, 1024);
+  within("--classes", c.classes, 0, 10'000'000);
+  if (c.width % 4 != 0) {
+    fail(Exit::usage, fmt::format("--width: {} is not a multiple of 4", c.width),
+         "the position table has sines and cosines of rows and columns: a quarter of the width each");
+  }
+  if (c.image_size % c.patch != 0) {
+    fail(Exit::usage,
+         fmt::format("--patch: image size {} is not divisible by patch {}", c.image_size, c.patch),
+         "choose --image-size as a multiple of --patch");
+  }
+  for (int64_t i = 0; i < c.depth(); ++i) {
+    const BlockShape& shape = c.blocks[i];
+    if (shape.heads < 1 || shape.mlp < 1 || shape.heads > 65536 || shape.mlp > 1 << 20) {
+      fail(Exit::usage, fmt::format("block {}: {} heads and an MLP of {} are not a block", i,
+                                    shape.heads, shape.mlp));
+    }
+  }
+}
+
+namespace {
+
+class Specs {
+ public:
+  void tensor(const std::string& name, Shape shape, Init init) {
+    made.push_back({prefix + name, layer, std::move(shape), init});
+  }
+  void linear(const std::string& name, int64_t out, int64_t in, Init init = Init::xavier) {
+    tensor(name + ".weight", {out, in}, init);
+    tensor(name + ".bias", {out}, Init::zero);
+  }
+
+  std::vector<ParamSpec> made;
+  std::string prefix, layer = "embed";
+};
+
+}  // namespace
+
+std::vector<ParamSpec> parameters(const DitConfig& c) {
+  const int64_t D = c.width;
+  Specs specs;
+  specs.tensor("pos_embed", {1, c.tokens(), D}, Init::positions);
+  specs.tensor("x_embedder.proj.weight", {D, c.channels, c.patch, c.patch}, Init::xavier);
+  specs.tensor("x_embedder.proj.bias", {D}, Init::zero);
+  specs.linear("t_embedder.mlp.0", D, kTimeFeatures, Init::normal);
+  specs.linear("t_embedder.mlp.2", D, D, Init::normal);
+  if (c.classes > 0) {
+    specs.tensor("y_embedder.embedding_table.weight", {c.classes + 1, D}, Init::normal);
+  }
+  for (int64_t i = 0; i < c.depth(); ++i) {
+    const int64_t inner = c.blocks[i].heads * c.head_width;
+    specs.prefix = fmt::format("blocks.{}.", i);
+    specs.layer = fmt::format("block{}", i);
+    specs.linear("attn.qkv", 3 * inner, D);
+    if (c.qk_norm != QkNormKind::none) {
+      for (const char* part : {"attn.q_norm", "attn.k_norm"}) {
+        specs.tensor(fmt::format("{}.weight", part), {c.head_width}, Init::one);
+        if (c.qk_norm == QkNormKind::layer) {
+          specs.tensor(fmt::format("{}.bias", part), {c.head_width}, Init::zero);
+        }
+      }
+    }
+    specs.linear("attn.proj", D, inner);
+    specs.linear("mlp.fc1", c.blocks[i].mlp, D);
+    specs.linear("mlp.fc2", D, c.blocks[i].mlp);
+    specs.linear("adaLN_modulation.1", 6 * D, D, Init::zero);
+  }
+  specs.prefix = "final_layer.";
+  specs.layer = "final";
+  specs.linear("linear", c.patch * c.patch * c.out_channels(), D, Init::zero);
+  specs.linear("adaLN_modulation.1", 2 * D, D, Init::zero);
+  return std::move(specs.made);
+}
+
+int64_t parameter_count(const DitConfig& config) {
+  int64_t count = 0;
+  for (const ParamSpec& spec : parameters(config)) count += element_count(spec.shape);
+  return count;
+}
+
+double model_flops_per_sample(const DitConfig& c) {
+  const auto D = static_cast<double>(c.width);
+  const auto T = static_cast<double>(c.tokens());
+  const auto patch_area = static_cast<double>(c.patch * c.patch);
+  double macs = T * D * patch_area * static_cast<double>(c.channels);  // patch embedding
+  macs += kTimeFeatures * D + D * D;                                   // timestep MLP
+  for (const BlockShape& shape : c.blocks) {
+    const auto inner = static_cast<double>(shape.heads * c.head_width);
+    macs += 6 * D * D;                                        // adaLN
+    macs += T * D * 4 * inner + 2 * T * T * inner;            // qkv, proj, attention
+    macs += T * D * 2 * static_cast<double>(shape.mlp);       // MLP
+  }
+  macs += 2 * D * D + T * D * patch_area * static_cast<double>(c.out_channels());
+  return 3 * 2 * macs;
+}
+
+}  // namespace ebb

@@ -1,0 +1,73 @@
+// The shape of a DiT, and the parameters that follow from it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "program/buffer.h"
+#include "program/ops.h"
+
+namespace ebb {
+
+// Heads and MLP width are each block's own: pruned models have uneven ones.
+struct BlockShape {
+  int64_t heads, mlp;
+  bool operator==(const BlockShape&) const = default;
+};
+
+struct DitConfig {
+  int64_t width = 384, patch = 2, head_width = 64;
+  int64_t image_size = 32, channels = 4, classes = 1000;
+  bool learn_sigma = true;
+  Objective objective = Objective::ddpm;
+  QkNormKind qk_norm = QkNormKind::none;
+  std::vector<BlockShape> blocks;
+
+  int64_t depth() const { return static_cast<int64_t>(blocks.size()); }
+  int64_t tokens() const { return (image_size / patch) * (image_size / patch); }
+  int64_t out_channels() const { return learn_sigma ? 2 * channels : channels; }
+  int64_t pixels() const { return image_size * image_size; }
+  int32_t null_label() const { return static_cast<int32_t>(classes); }
+  bool operator==(const DitConfig&) const = default;
+};
+
+// Even blocks: `heads` heads and an MLP of 4 x width each.
+void set_blocks(DitConfig& config, int64_t depth, int64_t heads);
+
+// The width, depth, heads and patch of a name such as "DiT-XL/2".
+struct NamedSize {
+  int64_t width, depth, heads, patch;
+};
+NamedSize named_size(const std::string& name);
+
+// Fails with Exit::usage on what cannot be a model: zero or absurd sizes, a width that its heads do
+// not divide, an image that the patch does not divide.
+void validate(const DitConfig& config);
+
+enum class Init : uint8_t { zero, one, xavier, normal, positions };
+
+// One tensor of the model, under its name in the reference implementation.
+struct ParamSpec {
+  std::string name;   // "blocks.3.attn.qkv.weight"
+  std::string layer;  // "block3"
+  Shape shape;
+  Init init;
+  bool trained() const { return init != Init::positions; }
+};
+
+// All tensors, in the order in which they are stored. The fixed position table is one of them.
+std::vector<ParamSpec> parameters(const DitConfig& config);
+int64_t parameter_count(const DitConfig& config);
+
+// 3 x 2 x the multiply-adds of one sample's forward pass (attention and adaLN included).
+double model_flops_per_sample(const DitConfig& config);
+
+// Starting values of one tensor, keyed by (seed, name).
+void initialise(float* values, const ParamSpec& spec, uint64_t seed, const DitConfig& config);
+
+// The JSON object that `ebb.model` holds in checkpoints, and back. `where` names the file in errors.
+std::string config_to_json(const DitConfig& config);
+DitConfig config_from_json(const std::string& text, const std::string& where);
+
+}  // namespace ebb

@@ -1,0 +1,66 @@
+// Starting values and the fixed position table.
+#include <cmath>
+
+#include "base/rng.h"
+#include "model/config.h"
+
+namespace ebb {
+
+namespace {
+
+// FNV-1a: a tensor's stream of random numbers depends on its name, not on its place in a list.
+uint32_t name_key(const std::string& name) {
+  uint32_t hash = 2166136261u;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+  return hash;
+}
+
+// 2-D sines and cosines: the first half of the channels encodes the column, the second the row.
+void fill_positions(float* table, const DitConfig& c) {
+  const int64_t grid = c.image_size / c.patch;
+  const int64_t quarter = c.width / 4;
+  for (int64_t row = 0; row < grid; ++row) {
+    for (int64_t column = 0; column < grid; ++column) {
+      float* out = table + (row * grid + column) * c.width;
+      for (int64_t k = 0; k < quarter; ++k) {
+        const double omega = std::pow(10000.0, -static_cast<double>(k) / quarter);
+        out[k] = static_cast<float>(std::sin(column * omega));
+        out[quarter + k] = static_cast<float>(std::cos(column * omega));
+        out[2 * quarter + k] = static_cast<float>(std::sin(row * omega));
+        out[3 * quarter + k] = static_cast<float>(std::cos(row * omega));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void initialise(float* values, const ParamSpec& spec, uint64_t seed, const DitConfig& config) {
+  const int64_t count = element_count(spec.shape);
+  const int64_t rows = spec.shape[0];
+  const double bound = std::sqrt(6.0 / static_cast<double>(rows + count / rows));
+  const uint32_t key = name_key(spec.name);
+  switch (spec.init) {
+    case Init::positions:
+      return fill_positions(values, config);
+    case Init::zero:
+    case Init::one:
+      for (int64_t i = 0; i < count; ++i) values[i] = spec.init == Init::one ? 1.0f : 0.0f;
+      return;
+    case Init::xavier:
+    case Init::normal:
+      for (int64_t i = 0; i < count; i += 4) {
+        const auto bits = philox(seed, static_cast<uint32_t>(Stream::init), key,
+                                 static_cast<uint32_t>((i / 4) >> 32), static_cast<uint32_t>(i / 4));
+        const auto gauss = normals(bits);
+        for (int64_t k = 0; k < 4 && i + k < count; ++k) {
+          values[i + k] = static_cast<float>(spec.init == Init::normal
+                                                 ? 0.02 * gauss[k]
+                                                 : bound * (2 * open_unit(bits[k]) - 1));
+        }
+      }
+      return;
+  }
+}
+
+}  // namespace ebb

@@ -1,0 +1,51 @@
+// A buffer of the program: a name, a purpose, a type and a shape. It has no pointer: where it
+// lives is the planner's business.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ebb {
+
+enum class Purpose : uint8_t {
+  weight,
+  gradient,
+  moment,
+  ema,
+  activation,
+  scratch,
+  data,
+  exchange,
+};
+inline constexpr int kPurposes = 8;
+const char* purpose_name(Purpose purpose);
+
+enum class DType : uint8_t { f32, f64, i32, u8 };
+int64_t dtype_bytes(DType type);
+const char* dtype_name(DType type);
+
+using Shape = std::vector<int64_t>;
+int64_t element_count(const Shape& shape);
+std::string shape_text(const Shape& shape);
+
+// A handle to a buffer of one program.
+struct Buf {
+  int32_t id = -1;
+  explicit operator bool() const { return id >= 0; }
+  bool operator==(const Buf&) const = default;
+};
+
+struct Buffer {
+  std::string name;   // "block3.attn.qkv"
+  std::string layer;  // "block3": the row of the ledger that it counts under
+  Purpose purpose = Purpose::activation;
+  DType type = DType::f32;
+  Shape shape;
+  bool resident = false;  // keeps its contents from one run of the program to the next
+
+  int64_t count() const { return element_count(shape); }
+  int64_t bytes() const { return count() * dtype_bytes(type); }
+};
+
+}  // namespace ebb

@@ -1,0 +1,368 @@
+// Every operation there is: one struct each, holding its sizes and constants. The comment names
+// its buffers in order, as "reads -> writes" and "updates":
+//   read    never changed,
+//   write   set without looking at what was there (a part of the buffer is allowed),
+//   update  read and changed.
+// Activation gradients are set; parameter gradients are added (they are updates).
+// Sizes: B samples, T tokens, D width, H heads, d head width, R rows, n elements, K/N linear in/out.
+// Labels are i32, everything else f32 unless stated. [x] is there only if the flag says so.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+
+#include "base/rng.h"
+
+namespace ebb {
+
+enum class Objective : uint8_t { ddpm, flow };
+enum class TimeSampling : uint8_t { uniform, logit_normal };
+enum class QkNormKind : uint8_t { none, layer, rms };
+
+inline constexpr int kDiffusionSteps = 1000;
+inline constexpr int kTimeFeatures = 256;
+inline constexpr double kNormEps = 1e-6;
+
+// ---- noise, time, labels -------------------------------------------------------------------
+
+// -> noise (B, n), standard normal, keyed by (seed, step, first_sample + sample, element).
+struct FillNormal {
+  static constexpr const char* kName = "fill_normal";
+  int64_t B, n;
+  Stream stream;
+  int64_t first_sample = 0;
+  double flops() const { return 20.0 * B * n; }
+};
+
+// -> t (B): a whole number in [0, 1000) for ddpm, a number in (0, 1) for flow.
+struct DrawTimes {
+  static constexpr const char* kName = "draw_times";
+  int64_t B;
+  Objective objective;
+  TimeSampling sampling;
+  int64_t first_sample = 0;
+  double flops() const { return 20.0 * B; }
+};
+
+// y (B) -> dropped (B): each label becomes `null_label` with probability p.
+struct DropLabels {
+  static constexpr const char* kName = "drop_labels";
+  int64_t B;
+  int32_t null_label;
+  float p;
+  int64_t first_sample = 0;
+  double flops() const { return 0; }
+};
+
+// x (B, n), noise (B, n), t (B) -> xt (B, n)
+struct Diffuse {
+  static constexpr const char* kName = "diffuse";
+  int64_t B, n;
+  Objective objective;
+  double flops() const { return 3.0 * B * n; }
+};
+
+// -> t (B), every element the scalar time[index]
+struct FillTime {
+  static constexpr const char* kName = "fill_time";
+  int64_t B;
+  int index;
+  double flops() const { return 0; }
+};
+
+// ---- embedders and the image <-> token rearrangements ----------------------------------------
+
+// image (B, C, S, S) -> patches (B*T, C*p*p), a patch ordered (channel, row, column)
+struct Patchify {
+  static constexpr const char* kName = "patchify";
+  int64_t B, C, S, p;
+  double flops() const { return 0; }
+};
+
+// tokens (B*T, p*p*C), a token ordered (row, column, channel) -> image (B, C, S, S)
+struct Unpatchify {
+  static constexpr const char* kName = "unpatchify";
+  int64_t B, C, S, p;
+  double flops() const { return 0; }
+};
+
+// dimage (B, C, S, S) -> dtokens (B*T, p*p*C)
+struct UnpatchifyBackward {
+  static constexpr const char* kName = "unpatchify_backward";
+  int64_t B, C, S, p;
+  double flops() const { return 0; }
+};
+
+// pos (T, D); updates tokens (B*T, D): tokens += pos
+struct AddPositions {
+  static constexpr const char* kName = "add_positions";
+  int64_t B, T, D;
+  double flops() const { return 1.0 * B * T * D; }
+};
+
+// t (B) -> features (B, 256): [cos(t f_k) | sin(t f_k)], f_k = 10000^(-k/128); flow uses 1000 t
+struct TimeEmbed {
+  static constexpr const char* kName = "time_embed";
+  int64_t B;
+  Objective objective;
+  double flops() const { return 20.0 * B * kTimeFeatures; }
+};
+
+// y (B), table (rows, D) -> e (B, D)
+struct LabelEmbed {
+  static constexpr const char* kName = "label_embed";
+  int64_t B, D, rows;
+  double flops() const { return 0; }
+};
+
+// de (B, D), y (B); updates dtable (rows, D)
+struct LabelEmbedBackward {
+  static constexpr const char* kName = "label_embed_backward";
+  int64_t B, D, rows;
+  double flops() const { return 1.0 * B * D; }
+};
+
+// ---- linear -----------------------------------------------------------------------------------
+
+// x (R, K), w (N, K), b (N) -> y (R, N) = x wᵀ + b
+struct Linear {
+  static constexpr const char* kName = "linear";
+  int64_t R, K, N;
+  double flops() const { return 2.0 * R * K * N; }
+};
+
+// dy (R, N), w (N, K) -> dx (R, K) = dy w
+struct LinearBackwardInput {
+  static constexpr const char* kName = "linear_backward_input";
+  int64_t R, K, N;
+  double flops() const { return 2.0 * R * K * N; }
+};
+
+// dy (R, N), x (R, K); updates dw (N, K) += dyᵀ x
+struct LinearBackwardWeight {
+  static constexpr const char* kName = "linear_backward_weight";
+  int64_t R, K, N;
+  double flops() const { return 2.0 * R * K * N; }
+};
+
+// dy (R, N); updates db (N) += column sums of dy
+struct LinearBackwardBias {
+  static constexpr const char* kName = "linear_backward_bias";
+  int64_t R, N;
+  double flops() const { return 1.0 * R * N; }
+};
+
+// ---- elementwise ------------------------------------------------------------------------------
+
+// x (n) -> y (n) = x sigmoid(x)
+struct Silu {
+  static constexpr const char* kName = "silu";
+  int64_t n;
+  double flops() const { return 12.0 * n; }
+};
+
+// dy (n), x (n) -> dx (n)
+struct SiluBackward {
+  static constexpr const char* kName = "silu_backward";
+  int64_t n;
+  double flops() const { return 16.0 * n; }
+};
+
+// x (n) -> y (n), tanh form
+struct Gelu {
+  static constexpr const char* kName = "gelu";
+  int64_t n;
+  double flops() const { return 20.0 * n; }
+};
+
+// dy (n), x (n) -> dx (n)
+struct GeluBackward {
+  static constexpr const char* kName = "gelu_backward";
+  int64_t n;
+  double flops() const { return 28.0 * n; }
+};
+
+// a (n), b (n) -> y (n) = a + b
+struct Add {
+  static constexpr const char* kName = "add";
+  int64_t n;
+  double flops() const { return 1.0 * n; }
+};
+
+// x (n) -> y (n)
+struct Copy {
+  static constexpr const char* kName = "copy";
+  int64_t n;
+  double flops() const { return 0; }
+};
+
+// -> x (n) = 0
+struct Zero {
+  static constexpr const char* kName = "zero";
+  int64_t n;
+  double flops() const { return 0; }
+};
+
+// ---- normalisation and modulation. mod is (B, chunks*D); shift, scale, gate name a chunk. --------
+
+// x (B*T, D), mod -> y (B*T, D) = norm(x) (1 + scale) + shift, stats (B*T, 2): mean, 1/std
+struct AdaLN {
+  static constexpr const char* kName = "adaln";
+  int64_t B, T, D, chunks, shift, scale;
+  double flops() const { return 9.0 * B * T * D; }
+};
+
+// dy (B*T, D), x, stats, mod, [dres (B*T, D)] -> dx (B*T, D), dmod (chunks shift and scale)
+// With `residual`, dx = dres + what flows through the norm.
+struct AdaLNBackward {
+  static constexpr const char* kName = "adaln_backward";
+  int64_t B, T, D, chunks, shift, scale;
+  bool residual;
+  double flops() const { return 16.0 * B * T * D; }
+};
+
+// x (B*T, D), y (B*T, D), mod -> out (B*T, D) = x + gate * y
+struct AddGated {
+  static constexpr const char* kName = "add_gated";
+  int64_t B, T, D, chunks, gate;
+  double flops() const { return 2.0 * B * T * D; }
+};
+
+// dout (B*T, D), y (B*T, D), mod -> dy (B*T, D), dmod (chunk gate). dx is dout itself.
+struct AddGatedBackward {
+  static constexpr const char* kName = "add_gated_backward";
+  int64_t B, T, D, chunks, gate;
+  double flops() const { return 3.0 * B * T * D; }
+};
+
+// qkv (B*T, 3*H*d), qw (d), kw (d), [qb (d), kb (d)] -> normed (B*T, 3*H*d), stats (B*T, 2*H, 2)
+// q and k normalised over each head; v copied. stats: mean (0 for rms), 1/std. Biases with `layer`.
+struct QkNorm {
+  static constexpr const char* kName = "qk_norm";
+  int64_t B, T, H, d;
+  QkNormKind kind;
+  double flops() const { return 14.0 * B * T * H * d; }
+};
+
+// dnormed, qkv, stats, qw, kw -> dqkv; updates dqw, dkw, [dqb, dkb]
+struct QkNormBackward {
+  static constexpr const char* kName = "qk_norm_backward";
+  int64_t B, T, H, d;
+  QkNormKind kind;
+  double flops() const { return 24.0 * B * T * H * d; }
+};
+
+// ---- attention --------------------------------------------------------------------------------
+
+// qkv (B*T, 3*H*d), rows q|k|v, each head-major -> o (B*T, H*d), lse (B, H, T)
+struct Attention {
+  static constexpr const char* kName = "attention";
+  int64_t B, T, H, d;
+  double flops() const { return 4.0 * B * H * T * T * d; }
+};
+
+// do (B*T, H*d), qkv, o, lse -> dqkv (B*T, 3*H*d)
+struct AttentionBackward {
+  static constexpr const char* kName = "attention_backward";
+  int64_t B, T, H, d;
+  double flops() const { return 10.0 * B * H * T * T * d; }
+};
+
+// ---- losses -----------------------------------------------------------------------------------
+
+// out (B, C or 2C, n), x (B, C, n), noise, xt, t (B) -> losses (B), dout
+// losses[s] is the whole loss of sample s; dout is the gradient of weight * sum of losses.
+// 2C channels with learn_sigma: noise prediction, then the variance interpolation v.
+struct DdpmLoss {
+  static constexpr const char* kName = "ddpm_loss";
+  int64_t B, C, n;
+  bool learn_sigma;
+  float weight;
+  double flops() const { return (learn_sigma ? 30.0 : 4.0) * B * C * n; }
+};
+
+// out (B, C or 2C, n), x (B, C, n), noise -> losses (B), dout. Extra channels get no gradient.
+struct FlowLoss {
+  static constexpr const char* kName = "flow_loss";
+  int64_t B, C, n;
+  bool learn_sigma;
+  float weight;
+  double flops() const { return 5.0 * B * C * n; }
+};
+
+// losses (B); updates total (1): total += weight * sum of losses
+struct SumLosses {
+  static constexpr const char* kName = "sum_losses";
+  int64_t B;
+  float weight;
+  double flops() const { return 1.0 * B; }
+};
+
+// ---- update -----------------------------------------------------------------------------------
+
+// g (n) -> norms (f64, element `slot`): sum of squares
+struct SquaredNorm {
+  static constexpr const char* kName = "squared_norm";
+  int64_t n, slot;
+  double flops() const { return 2.0 * n; }
+};
+
+// norms (count, f64) -> clip (2): the global norm, and the factor that every gradient is scaled by.
+// limit 0: never clipped.
+struct ClipScale {
+  static constexpr const char* kName = "clip_scale";
+  int64_t count;
+  float limit;
+  double flops() const { return 1.0 * count; }
+};
+
+// g (n), clip (2); updates w (n), m (n), v (n), [ema (n)]. Does nothing when the norm is not finite.
+struct AdamW {
+  static constexpr const char* kName = "adamw";
+  int64_t n;
+  float beta1, beta2, eps, decay;
+  bool ema;
+  double flops() const { return 15.0 * n; }
+};
+
+// ---- sampling ---------------------------------------------------------------------------------
+
+// out (2B, Cout, n): conditional, then unconditional -> guided (B, Cout, n).
+// The first `guided` channels are u + scale (c - u); the others are c.
+struct Guide {
+  static constexpr const char* kName = "guide";
+  int64_t B, channels, n, guided;
+  double flops() const { return 3.0 * B * channels * n; }
+};
+
+// x (B, C, n), out (B, C or 2C, n), [z (B, C, n) when noisy] -> next (B, C, n)
+// x0 = coef[0] x - coef[1] eps, clamped to [-1, 1] if clip; next = coef[2] x0 + coef[3] x +
+// coef[4] eps + sigma z, where sigma = exp(logvar / 2) and logvar is coef[5], or interpolated with v
+// between coef[5] (v = -1) and coef[6] (v = 1) with learn_sigma. When clip moved x0, eps is made
+// consistent with it: eps = (coef[0] x - x0) / coef[1].
+struct DiffusionStep {
+  static constexpr const char* kName = "diffusion_step";
+  int64_t B, C, n;
+  bool learn_sigma, noisy, clip;
+  double flops() const { return 12.0 * B * C * n; }
+};
+
+// x (B, C, n), k1 (B, Cout, n), [k2] -> next (B, C, n) = x + coef[first] k1 [+ coef[first + 1] k2]
+struct FlowStep {
+  static constexpr const char* kName = "flow_step";
+  int64_t B, C, n;
+  bool learn_sigma;  // k has 2C channels; only the first C are used
+  bool second;
+  int first;
+  double flops() const { return 4.0 * B * C * n; }
+};
+
+using OpParams = std::variant<
+    FillNormal, DrawTimes, DropLabels, Diffuse, FillTime, Patchify, Unpatchify, UnpatchifyBackward,
+    AddPositions, TimeEmbed, LabelEmbed, LabelEmbedBackward, Linear, LinearBackwardInput,
+    LinearBackwardWeight, LinearBackwardBias, Silu, SiluBackward, Gelu, GeluBackward, Add, Copy,
+    Zero, AdaLN, AdaLNBackward, AddGated, AddGatedBackward, QkNorm, QkNormBackward, Attention,
+    AttentionBackward, DdpmLoss, FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW, Guide,
+    DiffusionStep, FlowStep>;
+
+}  // namespace ebb

@@ -1,0 +1,251 @@
+#include "program/signature.h"
+
+#include <utility>
+
+namespace ebb {
+namespace {
+
+Arg f32(const char* name, Shape shape) { return {name, DType::f32, std::move(shape)}; }
+Arg i32(const char* name, Shape shape) { return {name, DType::i32, std::move(shape)}; }
+Arg f64(const char* name, Shape shape) { return {name, DType::f64, std::move(shape)}; }
+
+// ---- noise, time, labels -------------------------------------------------------------------
+
+Signature of(const FillNormal& op) { return {{}, {f32("noise", {op.B, op.n})}, {}}; }
+
+Signature of(const DrawTimes& op) { return {{}, {f32("t", {op.B})}, {}}; }
+
+Signature of(const DropLabels& op) { return {{i32("y", {op.B})}, {i32("dropped", {op.B})}, {}}; }
+
+Signature of(const Diffuse& op) {
+  return {{f32("x", {op.B, op.n}), f32("noise", {op.B, op.n}), f32("t", {op.B})},
+          {f32("xt", {op.B, op.n})},
+          {}};
+}
+
+Signature of(const FillTime& op) { return {{}, {f32("t", {op.B})}, {}}; }
+
+// ---- embedders and the image <-> token rearrangements ----------------------------------------
+
+template <typename O>
+Shape image_shape(const O& op) {
+  return {op.B, op.C, op.S, op.S};
+}
+
+template <typename O>
+Shape token_shape(const O& op) {
+  return {op.B * (op.S / op.p) * (op.S / op.p), op.C * op.p * op.p};
+}
+
+Signature of(const Patchify& op) {
+  return {{f32("image", image_shape(op))}, {f32("patches", token_shape(op))}, {}};
+}
+
+Signature of(const Unpatchify& op) {
+  return {{f32("tokens", token_shape(op))}, {f32("image", image_shape(op))}, {}};
+}
+
+Signature of(const UnpatchifyBackward& op) {
+  return {{f32("dimage", image_shape(op))}, {f32("dtokens", token_shape(op))}, {}};
+}
+
+Signature of(const AddPositions& op) {
+  return {{f32("pos", {op.T, op.D})}, {}, {f32("tokens", {op.B * op.T, op.D})}};
+}
+
+Signature of(const TimeEmbed& op) {
+  return {{f32("t", {op.B})}, {f32("features", {op.B, kTimeFeatures})}, {}};
+}
+
+Signature of(const LabelEmbed& op) {
+  return {{i32("y", {op.B}), f32("table", {op.rows, op.D})}, {f32("e", {op.B, op.D})}, {}};
+}
+
+Signature of(const LabelEmbedBackward& op) {
+  return {{f32("de", {op.B, op.D}), i32("y", {op.B})}, {}, {f32("dtable", {op.rows, op.D})}};
+}
+
+// ---- linear -----------------------------------------------------------------------------------
+
+Signature of(const Linear& op) {
+  return {{f32("x", {op.R, op.K}), f32("w", {op.N, op.K}), f32("b", {op.N})},
+          {f32("y", {op.R, op.N})},
+          {}};
+}
+
+Signature of(const LinearBackwardInput& op) {
+  return {{f32("dy", {op.R, op.N}), f32("w", {op.N, op.K})}, {f32("dx", {op.R, op.K})}, {}};
+}
+
+Signature of(const LinearBackwardWeight& op) {
+  return {{f32("dy", {op.R, op.N}), f32("x", {op.R, op.K})}, {}, {f32("dw", {op.N, op.K})}};
+}
+
+Signature of(const LinearBackwardBias& op) {
+  return {{f32("dy", {op.R, op.N})}, {}, {f32("db", {op.N})}};
+}
+
+// ---- elementwise ------------------------------------------------------------------------------
+
+Signature of(const Silu& op) { return {{f32("x", {op.n})}, {f32("y", {op.n})}, {}}; }
+
+Signature of(const SiluBackward& op) {
+  return {{f32("dy", {op.n}), f32("x", {op.n})}, {f32("dx", {op.n})}, {}};
+}
+
+Signature of(const Gelu& op) { return {{f32("x", {op.n})}, {f32("y", {op.n})}, {}}; }
+
+Signature of(const GeluBackward& op) {
+  return {{f32("dy", {op.n}), f32("x", {op.n})}, {f32("dx", {op.n})}, {}};
+}
+
+Signature of(const Add& op) {
+  return {{f32("a", {op.n}), f32("b", {op.n})}, {f32("y", {op.n})}, {}};
+}
+
+Signature of(const Copy& op) { return {{f32("x", {op.n})}, {f32("y", {op.n})}, {}}; }
+
+Signature of(const Zero& op) { return {{}, {f32("x", {op.n})}, {}}; }
+
+// ---- normalisation and modulation --------------------------------------------------------------
+
+Signature of(const AdaLN& op) {
+  return {{f32("x", {op.B * op.T, op.D}), f32("mod", {op.B, op.chunks * op.D})},
+          {f32("y", {op.B * op.T, op.D}), f32("stats", {op.B * op.T, 2})},
+          {}};
+}
+
+Signature of(const AdaLNBackward& op) {
+  const Shape rows = {op.B * op.T, op.D}, mod = {op.B, op.chunks * op.D};
+  Signature s{{f32("dy", rows), f32("x", rows), f32("stats", {op.B * op.T, 2}), f32("mod", mod)},
+              {f32("dx", rows), f32("dmod", mod)},
+              {}};
+  if (op.residual) s.reads.push_back(f32("dres", rows));
+  return s;
+}
+
+Signature of(const AddGated& op) {
+  const Shape rows = {op.B * op.T, op.D};
+  return {{f32("x", rows), f32("y", rows), f32("mod", {op.B, op.chunks * op.D})},
+          {f32("out", rows)},
+          {}};
+}
+
+Signature of(const AddGatedBackward& op) {
+  const Shape rows = {op.B * op.T, op.D}, mod = {op.B, op.chunks * op.D};
+  return {{f32("dout", rows), f32("y", rows), f32("mod", mod)},
+          {f32("dy", rows), f32("dmod", mod)},
+          {}};
+}
+
+Signature of(const QkNorm& op) {
+  const Shape qkv = {op.B * op.T, 3 * op.H * op.d};
+  Signature s{{f32("qkv", qkv), f32("qw", {op.d}), f32("kw", {op.d})},
+              {f32("normed", qkv), f32("stats", {op.B * op.T, 2 * op.H, 2})},
+              {}};
+  if (op.kind == QkNormKind::layer) {
+    s.reads.push_back(f32("qb", {op.d}));
+    s.reads.push_back(f32("kb", {op.d}));
+  }
+  return s;
+}
+
+Signature of(const QkNormBackward& op) {
+  const Shape qkv = {op.B * op.T, 3 * op.H * op.d};
+  Signature s{{f32("dnormed", qkv), f32("qkv", qkv), f32("stats", {op.B * op.T, 2 * op.H, 2}),
+               f32("qw", {op.d}), f32("kw", {op.d})},
+              {f32("dqkv", qkv)},
+              {f32("dqw", {op.d}), f32("dkw", {op.d})}};
+  if (op.kind == QkNormKind::layer) {
+    s.updates.push_back(f32("dqb", {op.d}));
+    s.updates.push_back(f32("dkb", {op.d}));
+  }
+  return s;
+}
+
+// ---- attention --------------------------------------------------------------------------------
+
+Signature of(const Attention& op) {
+  return {{f32("qkv", {op.B * op.T, 3 * op.H * op.d})},
+          {f32("o", {op.B * op.T, op.H * op.d}), f32("lse", {op.B, op.H, op.T})},
+          {}};
+}
+
+Signature of(const AttentionBackward& op) {
+  const Shape qkv = {op.B * op.T, 3 * op.H * op.d}, heads = {op.B * op.T, op.H * op.d};
+  return {{f32("do", heads), f32("qkv", qkv), f32("o", heads), f32("lse", {op.B, op.H, op.T})},
+          {f32("dqkv", qkv)},
+          {}};
+}
+
+// ---- losses -----------------------------------------------------------------------------------
+
+// What the network gives: the prediction, then with learn_sigma as many channels again.
+template <typename O>
+Shape out_shape(const O& op) {
+  return {op.B, op.learn_sigma ? 2 * op.C : op.C, op.n};
+}
+
+Signature of(const DdpmLoss& op) {
+  const Shape image = {op.B, op.C, op.n};
+  return {{f32("out", out_shape(op)), f32("x", image), f32("noise", image), f32("xt", image),
+           f32("t", {op.B})},
+          {f32("losses", {op.B}), f32("dout", out_shape(op))},
+          {}};
+}
+
+Signature of(const FlowLoss& op) {
+  const Shape image = {op.B, op.C, op.n};
+  return {{f32("out", out_shape(op)), f32("x", image), f32("noise", image)},
+          {f32("losses", {op.B}), f32("dout", out_shape(op))},
+          {}};
+}
+
+Signature of(const SumLosses& op) { return {{f32("losses", {op.B})}, {}, {f32("total", {1})}}; }
+
+// ---- update -----------------------------------------------------------------------------------
+
+Signature of(const SquaredNorm& op) {
+  Arg norms = f64("norms", {op.slot + 1});
+  norms.or_more = true;
+  return {{f32("g", {op.n})}, {norms}, {}};
+}
+
+Signature of(const ClipScale& op) { return {{f64("norms", {op.count})}, {f32("clip", {2})}, {}}; }
+
+Signature of(const AdamW& op) {
+  Signature s{{f32("g", {op.n}), f32("clip", {2})},
+              {},
+              {f32("w", {op.n}), f32("m", {op.n}), f32("v", {op.n})}};
+  if (op.ema) s.updates.push_back(f32("ema", {op.n}));
+  return s;
+}
+
+// ---- sampling ---------------------------------------------------------------------------------
+
+Signature of(const Guide& op) {
+  return {
+      {f32("out", {2 * op.B, op.channels, op.n})}, {f32("guided", {op.B, op.channels, op.n})}, {}};
+}
+
+Signature of(const DiffusionStep& op) {
+  const Shape image = {op.B, op.C, op.n};
+  Signature s{{f32("x", image), f32("out", out_shape(op))}, {f32("next", image)}, {}};
+  if (op.noisy) s.reads.push_back(f32("z", image));
+  return s;
+}
+
+Signature of(const FlowStep& op) {
+  const Shape image = {op.B, op.C, op.n};
+  Signature s{{f32("x", image), f32("k1", out_shape(op))}, {f32("next", image)}, {}};
+  if (op.second) s.reads.push_back(f32("k2", out_shape(op)));
+  return s;
+}
+
+}  // namespace
+
+Signature signature(const OpParams& params) {
+  return std::visit([](const auto& op) { return of(op); }, params);
+}
+
+}  // namespace ebb
