@@ -66,8 +66,4 @@ double model_flops_per_sample(const DitConfig& config);
 // Starting values of one tensor, keyed by (seed, name).
 void initialise(float* values, const ParamSpec& spec, uint64_t seed, const DitConfig& config);
 
-// The JSON object that `ebb.model` holds in checkpoints, and back. `where` names the file in errors.
-std::string config_to_json(const DitConfig& config);
-DitConfig config_from_json(const std::string& text, const std::string& where);
-
 }  // namespace ebb

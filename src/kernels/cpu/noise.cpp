@@ -40,7 +40,7 @@ void run(const DrawTimes& op, const Call& call) {
     if (op.objective == Objective::ddpm) {
       t[b] = static_cast<float>((uint64_t{bits[0]} * kDiffusionSteps) >> 32);
     } else if (op.sampling == TimeSampling::uniform) {
-      t[b] = (static_cast<float>(bits[0] >> 8) + 0.5f) * 0x1p-24f;
+      t[b] = (static_cast<float>(bits[0] >> 9) + 0.5f) * 0x1p-23f;  // exact: never 0 or 1
     } else {
       t[b] = static_cast<float>(1 / (1 + std::exp(-normals(bits)[0])));
     }

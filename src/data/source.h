@@ -1,0 +1,70 @@
+// Training data as the trainer sees it, whatever lies on the disk.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ebb {
+
+struct DataInfo {
+  std::string kind;  // "idx", "images" or "features"
+  int64_t count = 0;
+  int64_t channels = 0;
+  int64_t height = 0;
+  int64_t width = 0;
+  int64_t classes = 0;                   // 0: no labels; every label is then 0
+  std::vector<std::string> class_names;  // of folders, harmless for a terminal; else empty
+  bool pixels = false;                   // values in [-1,1] made from 8-bit pixels
+  int64_t skipped = 0;                   // files left out because they cannot be decoded
+  std::vector<std::string> notes;        // what the user should be told, a line each
+};
+
+// A set of samples. Immutable once opened: every method is safe from any thread.
+class Source {
+ public:
+  virtual ~Source() = default;
+  const DataInfo& info() const { return info_; }
+  int64_t sample_values() const { return info_.channels * info_.height * info_.width; }
+
+  // Writes sample `index` as x (C,H,W) and its label. `flip` mirrors pixels left to right; features
+  // cannot be mirrored and ignore it. `scratch` has scratch_bytes() bytes, aligned to 16, and is
+  // the calling thread's own. Fails with Exit::data naming the file.
+  virtual void load(float* x, int32_t* label, int64_t index, bool flip,
+                    std::span<std::byte> scratch) const = 0;
+  virtual int64_t scratch_bytes() const = 0;
+
+  // Most that one load() takes from the heap and gives back (inside libpng and libjpeg).
+  virtual int64_t heap_bytes() const = 0;
+
+  // What the opened source holds: decompressed pixels, names, labels.
+  virtual int64_t held_bytes() const = 0;
+
+ protected:
+  DataInfo info_;
+};
+
+struct SourceOptions {
+  int64_t image_size = 0;  // 0: from the data where it says
+  int channels = 0;        // 0: from the data; 1 or 3 for images
+  // What the source may hold, and what decoding one image may take. Data asking for more is refused
+  // (a single image: skipped like an undecodable one).
+  int64_t memory_limit = int64_t{2} << 30;
+  // Decodes everything once on opening, if it is little enough for that; false: headers only.
+  bool verify = true;
+};
+
+// Recognises the data by looking:
+//   IDX       a folder with *-images-idx3-ubyte[.gz] (train- preferred), or that file itself
+//   features  a folder with *_features/{i}.npy and *_labels/{i}.npy, or *_features itself
+//   images    a folder of PNG and JPEG files, or one such folder for each class
+// Fails with Exit::data.
+std::unique_ptr<Source> open_source(const std::filesystem::path& path,
+                                    const SourceOptions& options = {});
+
+}  // namespace ebb

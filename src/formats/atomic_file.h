@@ -1,0 +1,50 @@
+// Files that survive a kill, a full disk or a power cut: the old content or the new, never a half.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string_view>
+
+namespace ebb {
+
+// A file that appears under its name complete and durable, or not at all. The bytes go to a
+// temporary beside the target, ".NAME.<pid>.tmp", which commit() renames over it.
+//
+// Every failure is Exit::disk and leaves no temporary. A target that exists must be a regular file
+// (never a device: renaming over /dev/null would destroy it) or a link to one, which is followed.
+// Not thread safe; one AtomicFile at a time for one target in one process.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path target);
+  ~AtomicFile();  // not committed: the temporary is removed
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  // Straight from the caller's memory, no copy is kept.
+  void write(const void* data, size_t bytes);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+
+  // fsync, rename, fsync of the directory. Nothing may be written after it.
+  void commit();
+
+ private:
+  void open_temporary();
+  void discard() noexcept;
+  [[noreturn]] void give_up(const char* doing, int error);
+
+  std::filesystem::path target_;
+  std::filesystem::path temporary_;
+  int fd_ = -1;
+};
+
+void write_file_atomically(const std::filesystem::path& path, std::string_view text);
+
+// Removes the temporaries that a killed process left in a directory. Those that a living AtomicFile
+// writes, here or in another process, are locked and stay. A missing directory has none.
+void remove_stale_temporaries(const std::filesystem::path& directory);
+
+// Creates the directory and its parents, durably; an existing one is fine. A failure is Exit::disk
+// naming the path.
+void make_directories(const std::filesystem::path& directory);
+
+}  // namespace ebb

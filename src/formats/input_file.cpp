@@ -1,0 +1,49 @@
+#include "formats/input_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace ebb {
+namespace {
+
+std::string reason(int code) { return std::generic_category().message(code); }
+
+}  // namespace
+
+InputFile::InputFile(const std::filesystem::path& path) : name_(printable(path.string())) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) {
+    fail(Exit::data, fmt::format("{}: cannot be opened: {}", name_, reason(errno)),
+         "check that the file exists and may be read");
+  }
+  stream_.reset(::fdopen(fd, "rb"));
+  if (!stream_) {
+    const int code = errno;
+    ::close(fd);
+    fail(Exit::data, fmt::format("{}: cannot be opened: {}", name_, reason(code)));
+  }
+  struct stat status = {};
+  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+    fail(Exit::data, fmt::format("{}: found something that is not a file", name_),
+         "give a regular file");
+  }
+  size_ = status.st_size;
+}
+
+size_t InputFile::read(void* to, size_t bytes) {
+  const size_t got = std::fread(to, 1, bytes, stream_.get());
+  if (got < bytes && std::ferror(stream_.get())) {
+    fail(Exit::data, fmt::format("{}: cannot be read: {}", name_, reason(errno)),
+         "check the disk; the file may be damaged");
+  }
+  return got;
+}
+
+}  // namespace ebb

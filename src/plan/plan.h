@@ -1,0 +1,48 @@
+// A plan: programs, where each buffer lies in the one arena, and what that adds up to.
+#pragma once
+
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "plan/lifetimes.h"
+#include "program/program.h"
+
+namespace ebb {
+
+// Bytes by purpose and by layer. Buffers count with their alignment; `gap` is what packing could not
+// fill, so that the sum is the arena.
+struct Ledger {
+  std::array<int64_t, kPurposes> purpose{};
+  std::map<std::string, std::array<int64_t, kPurposes>> layer;
+  int64_t gap = 0;
+  int64_t total() const;
+};
+
+struct Plan {
+  Program program;
+  std::vector<Lifetime> lives;
+  std::vector<int64_t> offsets;  // by buffer, in bytes from the arena's start
+  int64_t resident_bytes = 0;    // the arena's lower part: what survives between runs
+  int64_t bytes = 0;             // the highest end of any buffer
+  int peak_op = 0;               // the first op at which the most bytes are alive
+  Ledger ledger;                 // at that op
+};
+
+// Several programs that share residents (by name) and run one at a time, in one arena.
+struct PlanSet {
+  std::vector<Plan> plans;
+  int64_t arena_bytes = 0;
+};
+
+PlanSet make_plans(std::vector<Program> programs);
+
+// Proves a plan against its program by itself, sharing nothing with the packer; throws a Bug that
+// names the buffers. Used on every plan that is made.
+void validate_plan(const Plan& plan, int64_t arena_bytes);
+
+// id,lower,upper,size,offset: what minimalloc's tools read.
+std::string plan_csv(const Plan& plan);
+
+}  // namespace ebb

@@ -1,0 +1,65 @@
+// Runs a plan's program in an arena.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "plan/plan.h"
+#include "program/op.h"
+
+namespace ebb {
+
+// What happened at one op, as run.
+struct TimelinePoint {
+  int op;
+  int64_t live_bytes;  // residents included
+  double seconds;
+};
+
+class Executor {
+ public:
+  enum class Mode {
+    normal,
+    timed,         // records the timeline
+    debug_memory,  // proves each op's declarations while it runs; slow, for small programs
+  };
+
+  // The plan, the device and the arena must outlive it. The arena holds at least plan.bytes.
+  Executor(const Plan& plan, const Device& device, std::byte* arena, Mode mode = Mode::normal);
+
+  void run(const Scalars& scalars);
+
+  // A buffer's place, for the host: inputs before a run, outputs after it, residents at any time
+  // between runs.
+  template <typename T = float>
+  T* host(std::string_view name) const {
+    return reinterpret_cast<T*>(place(plan_.program.at(name)));
+  }
+
+  // The end of the highest byte that any op was given so far: the measured peak of the arena.
+  int64_t peak_bytes() const { return peak_bytes_; }
+  const std::vector<TimelinePoint>& timeline() const { return timeline_; }
+
+ private:
+  struct Bound {  // an op with its places
+    std::vector<const std::byte*> reads;
+    std::vector<std::byte*> writes, updates;
+    std::span<std::byte> scratch;
+    int64_t end = 0;
+  };
+
+  std::byte* place(Buf b) const { return arena_ + plan_.offsets[b.id]; }
+  void run_op(int index, const Scalars& scalars);
+  void run_op_checked(int index, const Scalars& scalars);
+  void poison(int buffer);
+
+  const Plan& plan_;
+  const Device& device_;
+  std::byte* arena_;
+  Mode mode_;
+  std::vector<Bound> bound_;
+  int64_t peak_bytes_ = 0;
+  std::vector<TimelinePoint> timeline_;
+};
+
+}  // namespace ebb

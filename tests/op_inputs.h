@@ -1,0 +1,161 @@
+// Inputs for one op, made from its signature: random, then what suits the op (labels in range,
+// statistics that belong to the rows, ...). Every value is one that fp32 can hold, so a twin and a
+// fast kernel start from the same numbers.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/reference/reference.h"
+#include "program/signature.h"
+
+namespace ebb {
+
+// Compiled once, in ops_reference_test.cpp.
+extern template void run_reference<double>(const OpParams&, const Refs<double>&);
+extern template void run_reference<float>(const OpParams&, const Refs<float>&);
+extern template void run_reference<std::complex<double>>(const OpParams&,
+                                                         const Refs<std::complex<double>>&);
+
+using Column = std::vector<double>;
+using Random = std::mt19937_64;
+
+// The contents of an op's buffers.
+template <typename T>
+struct OpValues {
+  std::vector<std::vector<T>> reads, writes, updates;
+
+  Refs<T> refs(const Scalars& scalars) {
+    Refs<T> r;
+    for (auto& c : reads) r.reads.push_back(c.data());
+    for (auto& c : writes) r.writes.push_back(c.data());
+    for (auto& c : updates) r.updates.push_back(c.data());
+    r.scalars = &scalars;
+    return r;
+  }
+};
+
+inline Column random_column(int64_t count, Random& random, double scale = 1) {
+  std::normal_distribution<double> normal;
+  Column c(count);
+  for (double& x : c) x = static_cast<float>(scale * normal(random));
+  return c;
+}
+
+// What is in a buffer before an op sets it: no result can contain it, so what stays was not set.
+inline Column unset_column(const Arg& arg) {
+  const double mark = arg.type == DType::i32 ? -1.0 : std::numeric_limits<double>::quiet_NaN();
+  return Column(element_count(arg.shape), mark);
+}
+
+// What the twin of `forward` writes, given what it reads.
+inline std::vector<Column> outputs_of(const OpParams& forward, std::vector<Column> reads) {
+  OpValues<double> v{std::move(reads), {}, {}};
+  for (const Arg& arg : signature(forward).writes) v.writes.push_back(unset_column(arg));
+  const Scalars scalars;
+  run_reference(forward, v.refs(scalars));
+  return v.writes;
+}
+
+inline Column random_labels(int64_t count, int64_t classes, Random& random) {
+  Column c(count);
+  for (double& y : c) y = static_cast<double>(random() % classes);
+  return c;
+}
+
+// The first and the last step, then any; for flow, any number in (0, 1).
+inline Column random_times(int64_t count, Objective objective, Random& random) {
+  Column c(count);
+  for (size_t i = 0; i < c.size(); ++i) {
+    c[i] = static_cast<double>(i == 0 ? 0 : i == 1 ? 999 : random() % kDiffusionSteps);
+    if (objective == Objective::flow) c[i] = (c[i] + 0.5) / kDiffusionSteps;
+  }
+  return c;
+}
+
+// ---- what suits each op; most take any numbers -------------------------------------------------
+
+template <typename AnyOp>
+void suit(const AnyOp&, OpValues<double>&, Random&) {}
+
+inline void suit(const DropLabels& op, OpValues<double>& v, Random& random) {
+  v.reads[0] = random_labels(op.B, op.null_label, random);
+}
+
+inline void suit(const LabelEmbed& op, OpValues<double>& v, Random& random) {
+  v.reads[0] = random_labels(op.B, op.rows, random);
+}
+
+inline void suit(const LabelEmbedBackward& op, OpValues<double>& v, Random& random) {
+  v.reads[1] = random_labels(op.B, op.rows, random);
+}
+
+inline void suit(const Diffuse& op, OpValues<double>& v, Random& random) {
+  v.reads[2] = random_times(op.B, op.objective, random);
+}
+
+inline void suit(const TimeEmbed& op, OpValues<double>& v, Random& random) {
+  v.reads[0] = random_times(op.B, op.objective, random);
+}
+
+inline void suit(const AdaLNBackward& op, OpValues<double>& v, Random&) {
+  const AdaLN forward{op.B, op.T, op.D, op.chunks, op.shift, op.scale};
+  v.reads[2] = outputs_of(forward, {v.reads[1], v.reads[3]})[1];
+}
+
+inline void suit(const QkNormBackward& op, OpValues<double>& v, Random&) {
+  const QkNorm forward{op.B, op.T, op.H, op.d, op.kind};
+  const Column bias(op.d, 0.0);  // has no part in the statistics
+  v.reads[2] = outputs_of(forward, {v.reads[1], v.reads[3], v.reads[4], bias, bias})[1];
+}
+
+inline void suit(const AttentionBackward& op, OpValues<double>& v, Random&) {
+  const auto made = outputs_of(Attention{op.B, op.T, op.H, op.d}, {v.reads[1]});
+  v.reads[2] = made[0];
+  v.reads[3] = made[1];
+}
+
+// Images in [-1, 1], some elements exactly at the ends; a prediction that is off by some noise.
+inline void suit(const DdpmLoss& op, OpValues<double>& v, Random& random) {
+  Column &out = v.reads[0], &x = v.reads[1], &noise = v.reads[2];
+  const int64_t count = op.C * op.n;
+  for (int64_t i = 0; i < op.B * count; ++i) {
+    x[i] = i % 3 == 0 ? (i % 2 == 0 ? 1.0 : -1.0) : static_cast<float>(std::tanh(x[i]));
+    const int64_t at = i / count * (op.learn_sigma ? 2 : 1) * count + i % count;
+    out[at] = noise[i] + 0.5 * out[at];
+  }
+  v.reads[4] = random_times(op.B, Objective::ddpm, random);
+  v.reads[3] = outputs_of(Diffuse{op.B, count, Objective::ddpm}, {x, noise, v.reads[4]})[0];
+}
+
+inline void suit(const ClipScale&, OpValues<double>& v, Random&) {
+  for (double& norm : v.reads[0]) norm = norm * norm;
+}
+
+inline void suit(const AdamW&, OpValues<double>& v, Random&) {
+  v.reads[1] = {1.75, 0.625};  // the norm, and a factor that clips
+  for (double& second : v.updates[2]) second = second * second;
+}
+
+inline OpValues<double> make_inputs(const OpParams& params, Random& random, double scale) {
+  const Signature s = signature(params);
+  OpValues<double> v;
+  for (const Arg& arg : s.reads) {
+    v.reads.push_back(random_column(element_count(arg.shape), random, scale));
+  }
+  for (const Arg& arg : s.writes) v.writes.push_back(unset_column(arg));
+  for (const Arg& arg : s.updates) {
+    v.updates.push_back(random_column(element_count(arg.shape), random));
+  }
+  std::visit([&](const auto& op) { suit(op, v, random); }, params);
+  for (auto* columns : {&v.reads, &v.updates}) {
+    for (Column& c : *columns) {
+      for (double& x : c) x = static_cast<float>(x);
+    }
+  }
+  return v;
+}
+
+}  // namespace ebb
