@@ -157,7 +157,7 @@ StepSpec adamw_spec() {
   spec.batch = 2;
   spec.given_noise = true;
   spec.ema = false;
-  spec.weight_decay = 0.01f;
+  spec.weight_decay = 0.01;
   spec.clip = 1.0f;
   return spec;
 }

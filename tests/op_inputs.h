@@ -84,6 +84,10 @@ inline void suit(const DropLabels& op, OpValues<double>& v, Random& random) {
   v.reads[0] = random_labels(op.B, op.null_label, random);
 }
 
+inline void suit(const LabelsAndNull& op, OpValues<double>& v, Random& random) {
+  v.reads[0] = random_labels(op.B, op.null_label, random);
+}
+
 inline void suit(const LabelEmbed& op, OpValues<double>& v, Random& random) {
   v.reads[0] = random_labels(op.B, op.rows, random);
 }

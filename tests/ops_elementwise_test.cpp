@@ -20,7 +20,7 @@ TEST(ElementwiseOps, AgreeWithTheReference) {
     check_against_reference(Gelu{n});
     check_against_reference(GeluBackward{n});
     check_against_reference(Add{n});
-    check_against_reference(Copy{n}, {.tolerance = kExact});
+    check_against_reference(Repeat{n}, {.tolerance = kExact});
     check_against_reference(Zero{n}, {.tolerance = kExact});
   }
 }

@@ -86,7 +86,7 @@ TEST(ReferenceExecutor, ShowsWhatWasNeverWritten) {
   for (const char* name : {"never", "y"}) {
     program.buffers.push_back({name, "layer", Purpose::activation, DType::f32, {2}, false});
   }
-  program.ops.push_back({"copy", "layer", Copy{2}, {Buf{0}}, {Buf{1}}, {}, {}});
+  program.ops.push_back({"repeat", "layer", Repeat{1}, {Buf{0}}, {Buf{1}}, {}, {}});
   ReferenceExecutor<double> executor(program);
   executor.run({});
   EXPECT_TRUE(std::isnan(executor.get("y")[0]));

@@ -11,6 +11,9 @@ struct Sizes {
 const Sizes kGrid[] = {{1, 1, 1}, {1, 3, 7}, {2, 4, 17}, {3, 4, 1000}, {9, 4, 1024}};
 
 TEST(SamplerOps, GuidanceAgreesWithTheReference) {
+  for (const int64_t B : {1, 7}) {
+    check_against_reference(LabelsAndNull{B, 10}, {.tolerance = kExact});
+  }
   for (const auto& [B, C, n] : kGrid) {
     for (const int64_t guided : {int64_t{0}, std::min<int64_t>(C, 3), C}) {
       check_against_reference(Guide{B, C, n, guided});

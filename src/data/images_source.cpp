@@ -1,6 +1,4 @@
 // Folders of PNG and JPEG files, decoded and scaled when they are needed.
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 #include "base/error.h"
@@ -116,7 +114,7 @@ class ImagesSource final : public Source {
     if (info_.skipped == 0) return;
     const std::string found =
         fmt::format("{}: found {} of {} images that cannot be decoded ({}{})", shown(folder),
-                    info_.skipped, list_.size(), fmt::join(reasons, "; "),
+                    info_.skipped, list_.size(), joined(reasons, "; "),
                     info_.skipped > std::ssize(reasons) ? "; and others" : "");
     if (info_.skipped * 100 >= list_.size()) {
       fail(Exit::data, fmt::format("{}, wanted fewer than 1 %", found),
@@ -169,7 +167,7 @@ class ImagesSource final : public Source {
         fail(Exit::data,
              fmt::format("{}: found images of {}{}, wanted one square size of at most {}, or "
                          "--image-size",
-                         shown(folder), fmt::join(seen, ", "), more ? " and others" : "",
+                         shown(folder), joined(seen, ", "), more ? " and others" : "",
                          kMaxDefaultSize),
              "--image-size 64, say, scales the shorter side to 64 and crops the centre");
       }

@@ -1,7 +1,5 @@
 #include "data/source.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -61,7 +59,7 @@ std::unique_ptr<Source> open_idx_folder(const fs::path& folder,
       fail(
           Exit::data,
           fmt::format("{}: found several IDX sets ({}), wanted one, or one that begins with train-",
-                      shown(folder), fmt::join(names, ", ")),
+                      shown(folder), joined(names, ", ")),
           "give the path of the images file itself");
     }
   }
@@ -162,6 +160,12 @@ void each_entry(const fs::path& folder,
          fmt::format("{}: the folder cannot be read: {}", shown(folder), error.message()),
          "check its permissions");
   }
+}
+
+std::string joined(const std::vector<std::string>& parts, const char* separator) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : separator) + part;
+  return text;
 }
 
 std::string shown(const fs::path& path) { return printable(path.string()); }

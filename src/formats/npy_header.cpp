@@ -1,5 +1,3 @@
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <charconv>
 #include <utility>
@@ -143,7 +141,11 @@ NpyHeader parse_npy_header(std::string_view text, const std::string& name) {
 }
 
 std::string format_shape(std::span<const int64_t> shape) {
-  return fmt::format("({}{})", fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+  std::string text = "(";
+  for (const int64_t dim : shape) text += std::to_string(dim) + ", ";
+  if (shape.size() == 1) text.pop_back();  // a tuple of one keeps its comma
+  if (shape.size() > 1) text.resize(text.size() - 2);
+  return text + ")";
 }
 
 std::string make_npy_header(std::string_view descr, std::span<const int64_t> shape) {

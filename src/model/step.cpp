@@ -38,6 +38,9 @@ class StepWriter {
   void declare_batch() {
     const int64_t B = spec_.batch;
     const int64_t n = config_.channels * config_.pixels();
+    if (spec_.loader_bytes > 0) {
+      b_.declare({kLoaderMemory, "data", Purpose::data, DType::u8, {spec_.loader_bytes}, true});
+    }
     x_ = host_input(kBatchX, image_);
     if (config_.classes > 0) y_ = host_input(kBatchY, {B}, DType::i32);
     if (spec_.given_noise) {

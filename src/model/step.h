@@ -12,11 +12,13 @@ struct StepSpec {
   bool ema = true;
   float label_drop = 0.1f;
   TimeSampling time_sampling = TimeSampling::uniform;
-  float beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, weight_decay = 0;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   float clip = 0;  // 0: never
+  int64_t loader_bytes = 0;  // resident memory that the loader decodes into
 };
 
 // Names that the host uses.
+inline constexpr const char* kLoaderMemory = "loader.memory";  // (loader_bytes) u8
 inline constexpr const char* kBatchX = "batch.x";          // (B, C, S, S) clean input
 inline constexpr const char* kBatchY = "batch.y";          // (B) i32
 inline constexpr const char* kBatchNoise = "batch.noise";  // (B, C, S, S)

@@ -29,7 +29,7 @@ struct Scalars {
   int64_t step = 0;                // keys the random numbers
   float lr = 0;                    // of this step
   float bias1 = 1, bias2 = 1;      // 1 - beta^k of Adam
-  float ema_decay = 0;             // of this step
+  double ema_decay = 0;            // of this step
   float guidance = 1;              // sampling
   std::array<float, 2> time{};     // sampling: the times of this step's network calls
   std::array<float, 8> coef{};     // sampling: the coefficients of this step

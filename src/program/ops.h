@@ -189,9 +189,9 @@ struct Add {
   double flops() const { return 1.0 * n; }
 };
 
-// x (n) -> y (n)
-struct Copy {
-  static constexpr const char* kName = "copy";
+// x (n) -> y (2n) = x, x
+struct Repeat {
+  static constexpr const char* kName = "repeat";
   int64_t n;
   double flops() const { return 0; }
 };
@@ -320,12 +320,20 @@ struct ClipScale {
 struct AdamW {
   static constexpr const char* kName = "adamw";
   int64_t n;
-  float beta1, beta2, eps, decay;
+  double beta1, beta2, eps, decay;  // double: 1 - beta must not lose digits
   bool ema;
   double flops() const { return 15.0 * n; }
 };
 
 // ---- sampling ---------------------------------------------------------------------------------
+
+// y (B) -> labels (2B): y, then B times null_label
+struct LabelsAndNull {
+  static constexpr const char* kName = "labels_and_null";
+  int64_t B;
+  int32_t null_label;
+  double flops() const { return 0; }
+};
 
 // out (2B, Cout, n): conditional, then unconditional -> guided (B, Cout, n).
 // The first `guided` channels are u + scale (c - u); the others are c.
@@ -360,9 +368,9 @@ struct FlowStep {
 using OpParams = std::variant<
     FillNormal, DrawTimes, DropLabels, Diffuse, FillTime, Patchify, Unpatchify, UnpatchifyBackward,
     AddPositions, TimeEmbed, LabelEmbed, LabelEmbedBackward, Linear, LinearBackwardInput,
-    LinearBackwardWeight, LinearBackwardBias, Silu, SiluBackward, Gelu, GeluBackward, Add, Copy,
+    LinearBackwardWeight, LinearBackwardBias, Silu, SiluBackward, Gelu, GeluBackward, Add, Repeat,
     Zero, AdaLN, AdaLNBackward, AddGated, AddGatedBackward, QkNorm, QkNormBackward, Attention,
-    AttentionBackward, DdpmLoss, FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW, Guide,
+    AttentionBackward, DdpmLoss, FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW, LabelsAndNull, Guide,
     DiffusionStep, FlowStep>;
 
 }  // namespace ebb

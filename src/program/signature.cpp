@@ -103,7 +103,7 @@ Signature of(const Add& op) {
   return {{f32("a", {op.n}), f32("b", {op.n})}, {f32("y", {op.n})}, {}};
 }
 
-Signature of(const Copy& op) { return {{f32("x", {op.n})}, {f32("y", {op.n})}, {}}; }
+Signature of(const Repeat& op) { return {{f32("x", {op.n})}, {f32("y", {2 * op.n})}, {}}; }
 
 Signature of(const Zero& op) { return {{}, {f32("x", {op.n})}, {}}; }
 
@@ -222,6 +222,10 @@ Signature of(const AdamW& op) {
 }
 
 // ---- sampling ---------------------------------------------------------------------------------
+
+Signature of(const LabelsAndNull& op) {
+  return {{i32("y", {op.B})}, {i32("labels", {2 * op.B})}, {}};
+}
 
 Signature of(const Guide& op) {
   return {

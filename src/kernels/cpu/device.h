@@ -23,6 +23,13 @@ std::string cpu_isa();
 // Brings up the thread team and oneDNN's own packing memory, so that they are there to be measured
 // before memory is planned.
 void warm_up_cpu();
+int64_t warm_up_bytes();  // what warm_up_cpu takes for itself while it runs, and gives back
+
+// Rates of this machine now, from a short probe (about 50 ms): matrix products and memory.
+struct MeasuredRates {
+  double flops, bytes;  // per second
+};
+MeasuredRates measure_rates();
 
 // Single-precision GEMM of the shape of one linear layer's role, for the rate that the machine can
 // do: dnnl_sgemm itself, with nothing of ours in between.

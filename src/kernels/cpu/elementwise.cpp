@@ -73,10 +73,13 @@ void run(const Add& op, const Call& call) {
   each_lane(op.n, [=](int64_t i, auto get, auto put) { put(y + i, get(a + i) + get(b + i)); });
 }
 
-void run(const Copy& op, const Call& call) {
-  parallel_range(op.n, 4096, 1, [&](int64_t begin, int64_t end) {
-    std::memcpy(call.write(0) + begin, call.read(0) + begin, (end - begin) * sizeof(float));
-  });
+void run(const Repeat& op, const Call& call) {
+  for (int half = 0; half < 2; ++half) {
+    parallel_range(op.n, 4096, 1, [&](int64_t begin, int64_t end) {
+      std::memcpy(call.write(0) + half * op.n + begin, call.read(0) + begin,
+                  (end - begin) * sizeof(float));
+    });
+  }
 }
 
 void run(const Zero& op, const Call& call) {

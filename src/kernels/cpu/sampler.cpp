@@ -6,6 +6,13 @@
 
 namespace ebb::cpu {
 
+void run(const LabelsAndNull& op, const Call& call) {
+  for (int64_t b = 0; b < op.B; ++b) {
+    call.write<int32_t>(0)[b] = call.read<int32_t>(0)[b];
+    call.write<int32_t>(0)[op.B + b] = op.null_label;
+  }
+}
+
 void run(const Guide& op, const Call& call) {
   const int64_t size = op.channels * op.n;
   const float* with = call.read(0);

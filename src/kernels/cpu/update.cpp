@@ -56,16 +56,20 @@ void run(const AdamW& op, const Call& call) {
   float* ema = op.ema ? call.update(3) : nullptr;
   const Scalars& s = *call.scalars;
   const float factor = clip[1];
-  const float keep = 1.0f - s.lr * op.decay;
+  const auto beta2 = static_cast<float>(op.beta2);
+  const auto share1 = static_cast<float>(1 - op.beta1);
+  const auto share2 = static_cast<float>(1 - op.beta2);
+  const auto eps = static_cast<float>(op.eps);
+  const auto keep = static_cast<float>(1 - s.lr * op.decay);
   const float rate = s.lr / s.bias1;
   const float root_bias2 = std::sqrt(s.bias2);
-  const float ema_share = 1.0f - s.ema_decay;
+  const auto ema_share = static_cast<float>(1 - s.ema_decay);
   parallel_range(op.n, 4096, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const float grad = g[i] * factor;
-      m[i] = m[i] + (1.0f - op.beta1) * (grad - m[i]);
-      v[i] = op.beta2 * v[i] + (1.0f - op.beta2) * grad * grad;
-      w[i] = w[i] * keep - rate * m[i] / (std::sqrt(v[i]) / root_bias2 + op.eps);
+      m[i] = m[i] + share1 * (grad - m[i]);
+      v[i] = beta2 * v[i] + share2 * grad * grad;
+      w[i] = w[i] * keep - rate * m[i] / (std::sqrt(v[i]) / root_bias2 + eps);
     }
     if (ema) {
       for (int64_t i = begin; i < end; ++i) ema[i] += ema_share * (w[i] - ema[i]);

@@ -56,8 +56,9 @@ void reference(const Add& op, const Refs<T>& r) {
 }
 
 template <typename T>
-void reference(const Copy& op, const Refs<T>& r) {
+void reference(const Repeat& op, const Refs<T>& r) {
   std::copy_n(r.reads[0], op.n, r.writes[0]);
+  std::copy_n(r.reads[0], op.n, r.writes[0] + op.n);
 }
 
 template <typename T>

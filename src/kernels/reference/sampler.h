@@ -1,9 +1,17 @@
 // Twins of the sampling ops.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/reference/refs.h"
 
 namespace ebb {
+
+template <typename T>
+void reference(const LabelsAndNull& op, const Refs<T>& r) {
+  std::copy_n(r.reads[0], op.B, r.writes[0]);
+  std::fill_n(r.writes[0] + op.B, op.B, T(static_cast<double>(op.null_label)));
+}
 
 template <typename T>
 void reference(const Guide& op, const Refs<T>& r) {

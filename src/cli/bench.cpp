@@ -1,0 +1,178 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "cli/resolve.h"
+#include "cli/verbs.h"
+#include "kernels/cpu/device.h"
+#include "run/arena.h"
+#include "run/executor.h"
+#include "run/process.h"
+#include "train/budget.h"
+
+namespace ebb {
+
+namespace {
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+template <typename Body>
+double seconds_of(Body body) {
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+struct GemmShape {
+  GemmRole role;
+  int64_t R, K, N;
+  auto operator<=>(const GemmShape&) const = default;
+  double flops() const { return 2.0 * R * K * N; }
+  int64_t floats() const { return R * K + N * K + R * N; }
+};
+
+// How often each GEMM shape occurs in the step.
+std::map<GemmShape, int> gemm_shapes(const Program& program) {
+  std::map<GemmShape, int> shapes;
+  for (const Op& op : program.ops) {
+    if (const auto* p = std::get_if<Linear>(&op.params)) {
+      ++shapes[{GemmRole::forward, p->R, p->K, p->N}];
+    } else if (const auto* q = std::get_if<LinearBackwardInput>(&op.params)) {
+      ++shapes[{GemmRole::backward_input, q->R, q->K, q->N}];
+    } else if (const auto* r = std::get_if<LinearBackwardWeight>(&op.params)) {
+      ++shapes[{GemmRole::backward_weight, r->R, r->K, r->N}];
+    }
+  }
+  return shapes;
+}
+
+class Bench {
+ public:
+  Bench(const TrainOptions& options, int64_t budget_bytes)
+      : o_(options),
+        programs_(training_programs(o_, 0)),
+        outside_bytes_(measure_outside_bytes()),
+        plans_(make_plans(std::move(programs_))),
+        arena_(checked(budget_bytes)),
+        step_(plans_.plans[0], cpu_device(), arena_.data()),
+        shapes_(gemm_shapes(plans_.plans[0].program)) {
+    for (const ParamSpec& spec : parameters(o_.config)) {
+      initialise(step_.host(spec.name), spec, 1, o_.config);
+    }
+  }
+
+  // Steps and GEMMs in turn, so that a noisy machine disturbs both alike.
+  void run(int64_t rounds) {
+    run_step(0);  // first touches and lazily made threads
+    for (int64_t round = 1; round <= rounds; ++round) {
+      step_seconds_.push_back(run_step(round));
+      peak_ = std::max(peak_, process_peak_bytes());
+      for (const auto& [shape, count] : shapes_) gemm_seconds_[shape].push_back(run_gemm(shape));
+    }
+  }
+
+  void report(bool json) const {
+    const double step = median(step_seconds_);
+    double gemm_flops = 0;
+    double gemm_time = 0;
+    for (const auto& [shape, count] : shapes_) {
+      gemm_flops += count * shape.flops();
+      gemm_time += count * median(gemm_seconds_.at(shape));
+    }
+    const double model =
+        model_flops_per_sample(o_.config) * static_cast<double>(o_.step.batch) / step * 1e-9;
+    const double sgemm = gemm_flops / gemm_time * 1e-9;
+    if (json) {
+      nlohmann::ordered_json j;
+      j["model"] = o_.name;
+      j["batch"] = o_.step.batch;
+      j["tokens"] = o_.config.tokens();
+      j["step_seconds"] = step;
+      j["model_gflops"] = model;
+      j["sgemm_gflops"] = sgemm;
+      j["of_sgemm"] = model / sgemm;
+      j["process_peak_bytes"] = peak_;
+      j["planned_process_bytes"] = plans_.arena_bytes + outside_bytes_;
+      j["threads"] = cpu_threads();
+      j["isa"] = cpu_isa();
+      fmt::print("{}\n", j.dump(2));
+      return;
+    }
+    fmt::print("{} batch {}, {} tokens, {} threads, {}\n", o_.name, o_.step.batch,
+               o_.config.tokens(), cpu_threads(), cpu_isa());
+    fmt::print("  step   {:>10}   {:.1f} images/s\n", format_seconds(step),
+               static_cast<double>(o_.step.batch) / step);
+    fmt::print("  model  {:>7.1f} GFLOP/s\n  sgemm  {:>7.1f} GFLOP/s at the step's own shapes\n",
+               model, sgemm);
+    fmt::print("  ratio  {:>7.3f}\n", model / sgemm);
+    fmt::print("  peak   {:>10} of the process, {} planned\n", format_size(peak_),
+               format_size(plans_.arena_bytes + outside_bytes_));
+  }
+
+ private:
+  int64_t checked(int64_t budget_bytes) const {
+    check_budget(plans_.arena_bytes, outside_bytes_, budget_bytes,
+                 fmt::format("{} at --batch {}", o_.name, o_.step.batch),
+                 "choose a smaller --batch or model, or a larger --memory");
+    return plans_.arena_bytes;
+  }
+
+  double run_step(int64_t k) {
+    const int64_t n = o_.step.batch * o_.config.channels * o_.config.pixels();
+    for (int64_t i = 0; i < n; ++i) {
+      step_.host(kBatchX)[i] = 0.01f * static_cast<float>(i % 101 - 50);
+    }
+    for (int64_t i = 0; o_.config.classes > 0 && i < o_.step.batch; ++i) {
+      step_.host<int32_t>(kBatchY)[i] = static_cast<int32_t>(i % o_.config.classes);
+    }
+    return seconds_of([&] { step_.run(step_scalars(o_, k)); });
+  }
+
+  // Operands lie where the step's buffers are dead between steps.
+  double run_gemm(const GemmShape& s) {
+    require(plans_.arena_bytes - plans_.plans[0].resident_bytes >= s.floats() * 4,
+            "bench: the arena is smaller than one GEMM");
+    auto* a = reinterpret_cast<float*>(arena_.data() + plans_.plans[0].resident_bytes);
+    for (int64_t i = 0; i < s.floats(); ++i) a[i] = 0.01f * static_cast<float>(i % 101 - 50);
+    const int64_t a_floats = s.role == GemmRole::forward ? s.R * s.K : s.R * s.N;
+    const int64_t b_floats = s.role == GemmRole::backward_weight ? s.R * s.K : s.N * s.K;
+    float* b = a + a_floats;
+    float* c = b + b_floats;
+    return seconds_of([&] { plain_sgemm(s.role, s.R, s.K, s.N, a, b, c); });
+  }
+
+  const TrainOptions& o_;
+  std::vector<Program> programs_;
+  const int64_t outside_bytes_;
+  const PlanSet plans_;
+  const Arena arena_;
+  Executor step_;
+  const std::map<GemmShape, int> shapes_;
+  std::vector<double> step_seconds_;
+  std::map<GemmShape, std::vector<double>> gemm_seconds_;
+  int64_t peak_ = 0;
+};
+
+}  // namespace
+
+int run_bench(Settings s) {
+  resolve_threads(s);
+  s.sample_every = 0;
+  s.clip = 1;
+  const DitConfig config = resolve_model(s, nullptr);
+  const TrainOptions options = resolve_training(s, config, nullptr);
+  Bench bench(options, resolve_budget(s));
+  bench.run(s.rounds);
+  bench.report(s.json);
+  return 0;
+}
+
+}  // namespace ebb

@@ -1,0 +1,164 @@
+#include "cli/resolve.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "formats/model_json.h"
+#include "kernels/cpu/device.h"
+#include "train/budget.h"
+
+namespace ebb {
+
+namespace {
+
+void warn(const std::string& line) { fmt::print(stderr, "warning: {}\n", line); }
+
+// A size that the data fixes: what the user gave must agree with it.
+void agree(int64_t& given, int64_t found, const char* flag, int64_t unset) {
+  if (given != unset && given != found) {
+    fail(Exit::usage, fmt::format("{}: found {}, but the data has {}", flag, given, found),
+         fmt::format("leave {} out", flag));
+  }
+  given = found;
+}
+
+}  // namespace
+
+void resolve_threads(const Settings& s) {
+  if (s.threads > 0) set_cpu_threads(static_cast<int>(s.threads));
+  if (cpu_threads() > allowed_cpus()) {
+    warn(fmt::format("{} threads on {} CPUs", cpu_threads(), allowed_cpus()));
+  }
+}
+
+int64_t resolve_budget(const Settings& s) {
+  const int64_t available = default_budget_bytes() / 4 * 5;
+  if (s.memory == 0) return default_budget_bytes();
+  if (s.memory > available) {
+    warn(fmt::format("--memory {} is more than the {} that are available", format_size(s.memory),
+                     format_size(available)));
+  }
+  return s.memory;
+}
+
+DitConfig resolve_model(Settings& s, const DataInfo* data) {
+  if (s.model.empty() && s.width == 0) s.model = "DiT-S/2";
+  if (!s.model.empty()) {
+    const NamedSize size = named_size(s.model);
+    if (s.width == 0) s.width = size.width;
+    if (s.depth == 0) s.depth = size.depth;
+    if (s.heads == 0) s.heads = size.heads;
+    if (s.patch == 0) s.patch = size.patch;
+  }
+  if (s.depth == 0 || s.heads == 0 || s.patch == 0) {
+    fail(Exit::usage, "--width: without --model, --depth, --heads and --patch are needed too");
+  }
+  if (data != nullptr) {
+    agree(s.image_size, data->height, "--image-size", 0);
+    agree(s.channels, data->channels, "--channels", 0);
+    if (s.classes < 0) s.classes = data->classes;
+    if (s.classes != 0 && s.classes < data->classes) {
+      fail(Exit::usage, fmt::format("--classes: found {}, but the data has labels up to {}",
+                                    s.classes, data->classes - 1),
+           "leave --classes out, or --classes 0 to train without labels");
+    }
+  }
+  if (s.image_size == 0) s.image_size = 32;
+  if (s.channels == 0) s.channels = 4;
+  if (s.classes < 0) s.classes = 1000;
+  if (s.objective.empty()) s.objective = "ddpm";
+  DitConfig c;
+  c.objective = parse_objective(s.objective, "--objective", Exit::usage);
+  // Flow has no variance to learn.
+  if (c.objective == Objective::flow) s.no_learn_sigma = true;
+  c.learn_sigma = !s.no_learn_sigma;
+  c.qk_norm = parse_qk_norm(s.qk_norm, "--qk-norm", Exit::usage);
+  c.width = s.width;
+  c.patch = s.patch;
+  c.image_size = s.image_size;
+  c.channels = s.channels;
+  c.classes = s.classes;
+  set_blocks(c, s.depth, s.heads);
+  validate(c);
+  return c;
+}
+
+std::string model_label(const Settings& s, const DitConfig& c) {
+  if (!s.model.empty()) {
+    const NamedSize size = named_size(s.model);
+    if (size.width == c.width && size.depth == c.depth() && size.patch == c.patch) return s.model;
+  }
+  return fmt::format("DiT {}x{}/{}", c.width, c.depth(), c.patch);
+}
+
+SamplerSpec resolve_sampler(const Settings& s, const DitConfig& c, bool pixels) {
+  SamplerSpec spec;
+  spec.kind = !s.sampler.empty()                ? parse_sampler(s.sampler)
+              : c.objective == Objective::flow ? SamplerKind::euler
+                                               : SamplerKind::ddim;
+  spec.steps = static_cast<int>(s.sample_steps);
+  spec.guidance = c.classes > 0 ? static_cast<float>(s.guidance) : 1.0f;
+  spec.guide_three_channels = s.guide_three_channels;
+  spec.clip = pixels && !s.no_clip && c.objective == Objective::ddpm;
+  validate(spec, c);
+  return spec;
+}
+
+TrainOptions resolve_training(const Settings& s, const DitConfig& config, const DataInfo* data) {
+  TrainOptions o;
+  o.out = s.out;
+  o.config = config;
+  o.name = model_label(s, config);
+  o.step.batch = s.batch;
+  o.step.ema = s.ema > 0;
+  o.step.label_drop = static_cast<float>(s.label_drop);
+  o.step.time_sampling =
+      s.time_sampling == "uniform" ? TimeSampling::uniform : TimeSampling::logit_normal;
+  o.step.weight_decay = s.weight_decay;
+  o.step.clip = static_cast<float>(s.clip);
+  const auto betas = split(s.betas, ',');
+  if (betas.size() != 2) {
+    fail(Exit::usage, fmt::format("--betas: found '{}', wanted two numbers such as 0.9,0.999",
+                                  printable(s.betas)));
+  }
+  o.step.beta1 = parse_real(betas[0], "--betas");
+  o.step.beta2 = parse_real(betas[1], "--betas");
+  for (const double beta : {o.step.beta1, o.step.beta2}) {
+    if (beta < 0 || beta >= 1) {
+      fail(Exit::usage, fmt::format("--betas: found {}, wanted 0 to below 1", beta));
+    }
+  }
+  o.steps = s.steps;
+  if (o.steps == 0 && s.epochs > 0 && data != nullptr) {
+    o.steps = static_cast<int64_t>(
+        std::ceil(s.epochs * static_cast<double>(data->count) / static_cast<double>(s.batch)));
+  }
+  o.lr = s.lr;
+  o.warmup = s.warmup;
+  o.ema_decay = s.ema;
+  o.ema_ramp = s.ema_ramp;
+  o.seed = static_cast<uint64_t>(s.seed);
+  o.save_every = s.save_every;
+  o.sample_every = s.sample_every;
+  o.log_every = s.log_every;
+  o.keep = s.keep;
+  o.flip = s.flip == "on" || (s.flip == "auto" && data != nullptr && data->kind == "images");
+  o.loader_threads = static_cast<int>(s.loader_threads);
+  o.debug_memory = s.debug_memory;
+  o.resume = s.resume;
+  if (o.sample_every > 0) {
+    o.sampler = resolve_sampler(s, config, data == nullptr || data->pixels);
+    if (!o.step.ema) o.sampler.weights_prefix = "";
+    const int64_t classes = std::max<int64_t>(1, std::min<int64_t>(config.classes, 8));
+    for (int64_t c = 0; c < classes; ++c) {
+      for (int64_t i = 0; i < s.count; ++i) o.sample_labels.push_back(static_cast<int32_t>(c));
+    }
+    o.sampler.batch = std::min<int64_t>(static_cast<int64_t>(o.sample_labels.size()), 64);
+  }
+  return o;
+}
+
+}  // namespace ebb

@@ -1,0 +1,145 @@
+#include "cli/settings.h"
+
+#include <fmt/format.h>
+
+#include <sstream>
+#include <toml++/toml.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace ebb {
+
+namespace {
+
+const Setting* find_setting(const std::string& verb, const std::string& name) {
+  for (const Setting& setting : settings_of(verb)) {
+    if (setting.name == name) return &setting;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> names_of(const std::string& verb, const std::string& prefix) {
+  std::vector<std::string> names;
+  for (const Setting& setting : settings_of(verb)) names.push_back(prefix + setting.name);
+  return names;
+}
+
+std::string toml_text(const toml::node& node, const std::string& where) {
+  if (const auto* value = node.as_string()) return value->get();
+  if (const auto* value = node.as_integer()) return fmt::format("{}", value->get());
+  if (const auto* value = node.as_floating_point()) return fmt::format("{}", value->get());
+  if (const auto* value = node.as_boolean()) return value->get() ? "true" : "false";
+  fail(Exit::usage, fmt::format("{}: found a table, list or date, wanted a single value", where));
+}
+
+void read_toml(Settings& settings, const std::string& verb, const std::string& file) {
+  toml::table table;
+  try {
+    table = toml::parse_file(file);
+  } catch (const toml::parse_error& e) {
+    std::ostringstream what;
+    what << e.description();
+    fail(Exit::usage, fmt::format("{}:{}: {}", file, e.source().begin.line, what.str()));
+  }
+  for (const auto& [key, node] : table) {
+    const std::string name(key.str());
+    const std::string where = fmt::format("{}:{}: {}", file, key.source().begin.line, printable(name));
+    const Setting* setting = find_setting(verb, name);
+    if (setting == nullptr) {
+      fail(Exit::usage,
+           fmt::format("{}: no such setting{}", where, did_you_mean(name, names_of(verb, ""))),
+           fmt::format("ebb {} --help lists them", verb));
+    }
+    setting->set(settings, toml_text(node, where), where);
+    settings.given[name] = where;
+  }
+}
+
+struct Flag {
+  const Setting* setting;
+  std::string value, where;
+};
+
+// "--name value", "--name=value" and "--switch"; one word without dashes is the target of `inspect`.
+std::vector<Flag> read_flags(Settings& settings, const std::string& verb,
+                             const std::vector<std::string>& args) {
+  std::vector<Flag> flags;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const std::string& arg = args[i];
+    if (arg.rfind("--", 0) != 0) {
+      if (verb == "inspect" && settings.target.empty()) {
+        settings.target = arg;
+        continue;
+      }
+      fail(Exit::usage, fmt::format("{}: unexpected '{}'", verb, printable(arg)),
+           fmt::format("ebb {} --help shows what it takes", verb));
+    }
+    const size_t equals = arg.find('=');
+    const std::string name = arg.substr(2, equals == std::string::npos ? equals : equals - 2);
+    const Setting* setting = find_setting(verb, name);
+    if (setting == nullptr) {
+      fail(Exit::usage,
+           fmt::format("{}: no flag --{}{}", verb, printable(name),
+                       did_you_mean("--" + name, names_of(verb, "--"))),
+           fmt::format("ebb {} --help lists them", verb));
+    }
+    const std::string where = "--" + name;
+    if (equals != std::string::npos) {
+      flags.push_back({setting, arg.substr(equals + 1), where});
+    } else if (setting->value.empty()) {
+      flags.push_back({setting, "true", where});
+    } else if (i + 1 < args.size()) {
+      flags.push_back({setting, args[++i], where});
+    } else {
+      fail(Exit::usage, fmt::format("{}: a value is missing", where),
+           fmt::format("{}: {}", where, setting->help));
+    }
+  }
+  return flags;
+}
+
+bool accepts(const Setting& setting, const std::string& value) {
+  Settings trial;
+  try {
+    setting.set(trial, value, setting.name);
+    return value != "\"\"";
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+Settings parse_settings(const std::string& verb, const std::vector<std::string>& args) {
+  Settings settings;
+  const std::vector<Flag> flags = read_flags(settings, verb, args);
+  Settings early;  // --config, --out and --resume decide which file is read first
+  for (const Flag& flag : flags) flag.setting->set(early, flag.value, flag.where);
+  const auto own = std::filesystem::path(early.out) / "settings.toml";
+  if (!early.config.empty()) {
+    read_toml(settings, verb, early.config);
+  } else if (early.resume && std::filesystem::exists(own)) {
+    read_toml(settings, verb, own.string());
+  }
+  for (const Flag& flag : flags) {
+    flag.setting->set(settings, flag.value, flag.where);
+    settings.given[flag.setting->name] = flag.where;
+  }
+  return settings;
+}
+
+std::string settings_toml(const std::string& verb, const Settings& settings) {
+  std::string out = fmt::format("# ebb {} --config FILE reads this back\n", verb);
+  for (const Setting& setting : settings_of(verb)) {
+    const std::string value = setting.get(settings);
+    const bool undecided = !settings.has(setting.name) && (value == "0" || value == "\"\"");
+    // An undecided setting that could not be read back is left to be decided again.
+    if (setting.stored && !(undecided && !accepts(setting, value))) {
+      out += fmt::format("{} = {}\n", setting.name, value);
+    }
+  }
+  return out;
+}
+
+}  // namespace ebb

@@ -1,0 +1,72 @@
+// Every setting that a user can give, as a flag or as a key of a TOML file: one table serves both, the
+// help text and settings.toml.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace ebb {
+
+struct Settings {
+  // model; 0, -1 or "" mean "not given": from the data, the checkpoint or the named size
+  std::string model;
+  int64_t width = 0, depth = 0, heads = 0, patch = 0;
+  int64_t image_size = 0, channels = 0, classes = -1;
+  std::string objective;
+  bool no_learn_sigma = false;
+  std::string qk_norm = "none";
+  // budget
+  int64_t memory = 0;
+  int64_t threads = 0;
+  // training
+  std::string data;
+  int64_t batch = 256, steps = 0;
+  double epochs = 0;
+  double lr = 1e-4, weight_decay = 0, clip = 0, ema = 0.9999;
+  std::string betas = "0.9,0.999";
+  bool ema_ramp = false;
+  int64_t warmup = 0, seed = 0;
+  int64_t save_every = 1000, sample_every = 1000, log_every = 100, keep = 3;
+  double label_drop = 0.1;
+  std::string time_sampling = "uniform";
+  std::string flip = "auto";
+  int64_t loader_threads = 1;
+  bool resume = false, debug_memory = false;
+  // sampling
+  std::string from, sampler, weights = "ema", sample_classes;
+  int64_t count = 8, sample_steps = 50, sample_batch = 0;
+  double guidance = 4;
+  bool guide_three_channels = false, no_clip = false;
+  // the rest
+  std::string out, config, weights_file, batch_file, csv, target;
+  int64_t rounds = 5;
+  bool json = false;
+
+  std::map<std::string, std::string> given;  // what the user said, by setting name: "--batch" or file:line
+  bool has(const std::string& name) const { return given.count(name) != 0; }
+};
+
+struct Setting {
+  std::string name;   // "image-size": the flag is --image-size, the TOML key image-size
+  std::string value;  // how help shows the value; "" for a switch
+  std::string help;
+  std::function<void(Settings&, const std::string& text, const std::string& where)> set;
+  std::function<std::string(const Settings&)> get;  // as a TOML value
+  bool stored = true;                               // belongs into settings.toml
+};
+
+// The settings of a verb. An unknown verb has none.
+const std::vector<Setting>& settings_of(const std::string& verb);
+
+// Defaults < TOML file (--config, or settings.toml of a resumed run) < flags. Fails with Exit::usage, naming
+// the flag or file:line, with "did you mean". args: what follows the verb.
+Settings parse_settings(const std::string& verb, const std::vector<std::string>& args);
+
+// settings.toml: every stored setting of the verb.
+std::string settings_toml(const std::string& verb, const Settings& settings);
+
+}  // namespace ebb

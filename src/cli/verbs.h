@@ -1,0 +1,18 @@
+// One file per verb. Each returns the exit code of the program.
+#pragma once
+
+#include "cli/settings.h"
+
+namespace ebb {
+
+int run_plan(Settings settings);
+int run_train(Settings settings);
+int run_sample(Settings settings);
+int run_grad(Settings settings);
+int run_inspect(Settings settings);
+int run_bench(Settings settings);
+
+// Fails with Exit::usage when a setting that the verb cannot do without was not given.
+void need(const Settings& settings, const std::string& name);
+
+}  // namespace ebb

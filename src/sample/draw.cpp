@@ -1,0 +1,90 @@
+#include "sample/draw.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "formats/image.h"
+#include "run/executor.h"
+
+namespace ebb {
+
+std::vector<Program> sampler_programs(const DitConfig& config, const SamplerSpec& spec,
+                                      const Device& device) {
+  std::vector<Program> programs;
+  programs.push_back(write_sampler_start(config, spec.batch, device));
+  programs.push_back(write_sampler_step(config, spec, device));
+  return programs;
+}
+
+Drawer::Drawer(const Plan& start, const Plan& step, const SamplerSpec& spec,
+               const DitConfig& config, const Device& device, std::byte* arena)
+    : start_(start), step_(step), spec_(spec), config_(config), device_(device), arena_(arena) {}
+
+void Drawer::draw(const std::vector<int32_t>& labels, uint64_t seed, const Take& take) {
+  Executor start(start_, device_, arena_);
+  Executor step(step_, device_, arena_);
+  const int64_t values = spec_.batch * config_.channels * config_.pixels();
+  const std::vector<Scalars> schedule = sampler_schedule(spec_);
+  const auto count = static_cast<int64_t>(labels.size());
+  for (int64_t first = 0; first < count; first += spec_.batch) {
+    const auto key = [&](Scalars scalars, int64_t i) {
+      scalars.seed = seed;
+      scalars.step = first / spec_.batch * (spec_.steps + 1) + i;
+      return scalars;
+    };
+    start.run(key({}, 0));
+    // Between runs the host moves the output of one to the input of the next; the two places may
+    // overlap.
+    const float* from = start.host(kSampleNext);
+    for (int i = 0; i < spec_.steps; ++i) {
+      std::memmove(step.host(kSampleX), from, values * sizeof(float));
+      if (config_.classes > 0) {
+        for (int64_t s = 0; s < spec_.batch; ++s) {
+          step.host<int32_t>(kSampleY)[s] = labels[std::min(first + s, count - 1)];
+        }
+      }
+      step.run(key(schedule[i], i + 1));
+      from = step.host(kSampleNext);
+    }
+    take(first, std::min(spec_.batch, count - first), from);
+  }
+}
+
+void to_pixels(uint8_t* pixels, const float* values, int64_t channels, int64_t size) {
+  for (int64_t c = 0; c < channels; ++c) {
+    for (int64_t i = 0; i < size * size; ++i) {
+      const float value = std::clamp((values[c * size * size + i] + 1) * 127.5f, 0.0f, 255.0f);
+      pixels[i * channels + c] = static_cast<uint8_t>(std::lround(value));
+    }
+  }
+}
+
+namespace {
+
+constexpr int64_t kBorder = 2;
+
+}  // namespace
+
+Grid::Grid(int64_t count, int64_t columns, int64_t size, int channels)
+    : columns_(columns),
+      size_(size),
+      width_(columns * (size + kBorder) + kBorder),
+      height_((count + columns - 1) / columns * (size + kBorder) + kBorder),
+      channels_(channels),
+      pixels_(width_ * height_ * channels, 255) {}
+
+void Grid::put(int64_t index, const uint8_t* picture) {
+  const int64_t top = index / columns_ * (size_ + kBorder) + kBorder;
+  const int64_t left = index % columns_ * (size_ + kBorder) + kBorder;
+  for (int64_t row = 0; row < size_; ++row) {
+    std::memcpy(&pixels_[((top + row) * width_ + left) * channels_],
+                picture + row * size_ * channels_, size_ * channels_);
+  }
+}
+
+void Grid::write(const std::filesystem::path& path) const {
+  write_png(path, pixels_.data(), width_, height_, channels_);
+}
+
+}  // namespace ebb

@@ -1,0 +1,56 @@
+// Runs a sampler in an arena, and turns what comes out into pictures.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+#include "plan/plan.h"
+#include "sample/sampler.h"
+
+namespace ebb {
+
+// The two programs of a sampler, in the order in which Drawer expects their plans.
+std::vector<Program> sampler_programs(const DitConfig& config, const SamplerSpec& spec,
+                                      const Device& device);
+
+class Drawer {
+ public:
+  // start, step: plans of sampler_programs(). All must outlive it; the arena holds the weights.
+  Drawer(const Plan& start, const Plan& step, const SamplerSpec& spec, const DitConfig& config,
+         const Device& device, std::byte* arena);
+
+  // Draws labels.size() samples, a whole batch at a time (the last one filled up and cut).
+  // take(first, count, values): (count, C, S, S) of the samples first .. first + count - 1; it is
+  // called in order, and the values are gone when it returns. A sample is a function of the seed, its
+  // place and its label, and of the batch size.
+  using Take = std::function<void(int64_t first, int64_t count, const float* values)>;
+  void draw(const std::vector<int32_t>& labels, uint64_t seed, const Take& take);
+
+ private:
+  const Plan& start_;
+  const Plan& step_;
+  const SamplerSpec& spec_;
+  const DitConfig& config_;
+  const Device& device_;
+  std::byte* arena_;
+};
+
+// (C, S, S) in [-1, 1] -> (S, S, C) bytes.
+void to_pixels(uint8_t* pixels, const float* values, int64_t channels, int64_t size);
+
+// A grid of equal pictures, `columns` wide, with a thin border.
+class Grid {
+ public:
+  Grid(int64_t count, int64_t columns, int64_t size, int channels);
+  void put(int64_t index, const uint8_t* picture);  // (S, S, C)
+  void write(const std::filesystem::path& path) const;
+
+ private:
+  int64_t columns_, size_, width_, height_;
+  int channels_;
+  std::vector<uint8_t> pixels_;
+};
+
+}  // namespace ebb

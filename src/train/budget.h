@@ -1,0 +1,22 @@
+// The bytes of the whole process: the arena, and what lies outside it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace ebb {
+
+// Code, libraries, thread stacks, compiled kernels, opened data: measured now, by running the thread
+// team and a matrix product once and asking the system. Call it when everything but the arena is
+// there.
+int64_t measure_outside_bytes();
+
+// 80 % of what is available.
+int64_t default_budget_bytes();
+
+// Fails with Exit::budget when arena + outside is over the budget. `what` names the run: "DiT-S/2 at
+// --batch 32".
+void check_budget(int64_t arena_bytes, int64_t outside_bytes, int64_t budget_bytes,
+                  const std::string& what, const std::string& hint);
+
+}  // namespace ebb

@@ -1,0 +1,91 @@
+#include "train/log.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace ebb {
+
+namespace {
+
+// The bytes of the leading lines that are whole records of steps up to `last_step`.
+int64_t bytes_to_keep(const std::filesystem::path& path, int64_t last_step) {
+  std::ifstream in(path, std::ios::binary);
+  int64_t keep = 0;
+  for (std::string line; std::getline(in, line) && !in.eof();) {
+    int64_t step = 0;
+    if (std::sscanf(line.c_str(), "{\"step\":%ld,", &step) != 1 || step > last_step) break;
+    keep += static_cast<int64_t>(line.size()) + 1;
+  }
+  return keep;
+}
+
+}  // namespace
+
+JsonLog::JsonLog(const std::filesystem::path& path, int64_t last_step) : path_(path) {
+  const int64_t keep = bytes_to_keep(path, last_step);
+  file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file_ < 0 || ftruncate(file_, keep) != 0) {
+    fail(Exit::disk, fmt::format("{}: cannot be written: {}", path.string(), std::strerror(errno)),
+         "choose another --out");
+  }
+}
+
+JsonLog::~JsonLog() { close(file_); }
+
+void JsonLog::write(const StepRecord& r) {
+  const std::string line = fmt::format(
+      "{{\"step\":{},\"loss\":{:.9g},\"lr\":{:.9g},\"grad_norm\":{:.9g},\"seconds\":{:.6f},"
+      "\"images_per_second\":{:.3f},\"arena_peak_bytes\":{},\"process_peak_bytes\":{}}}\n",
+      r.step, r.loss, r.lr, r.grad_norm, r.seconds, r.images_per_second, r.arena_peak_bytes,
+      r.process_peak_bytes);
+  if (::write(file_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+    fail(Exit::disk, fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(errno)),
+         "free some disk space and --resume");
+  }
+}
+
+Progress::Progress(int64_t steps, int64_t every)
+    : steps_(steps), every_(every), terminal_(isatty(STDOUT_FILENO) == 1) {}
+
+Progress::~Progress() {
+  if (open_) std::puts("");
+}
+
+void Progress::clear() {
+  if (open_) fmt::print("\r\033[K");
+  open_ = false;
+}
+
+void Progress::show(const StepRecord& r) {
+  mean_seconds_ = mean_seconds_ == 0 ? r.seconds : 0.9 * mean_seconds_ + 0.1 * r.seconds;
+  const bool due = every_ > 0 && (r.step % every_ == 0 || r.step == steps_);
+  if (!terminal_ && !due) return;
+  const std::string text = fmt::format(
+      "step {}/{}  loss {:.4f}  norm {:.3f}  {:.1f} img/s  {} process  {} left", r.step, steps_,
+      r.loss, r.grad_norm, r.images_per_second, format_size(r.process_peak_bytes),
+      format_seconds(mean_seconds_ * static_cast<double>(steps_ - r.step)));
+  if (terminal_) {
+    clear();
+    fmt::print("{}", text);
+    open_ = true;
+  } else {
+    fmt::print("{}\n", text);
+  }
+  std::fflush(stdout);
+}
+
+void Progress::say(const std::string& line) {
+  clear();
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+}  // namespace ebb

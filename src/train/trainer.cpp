@@ -1,0 +1,259 @@
+#include "train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "data/loader.h"
+#include "formats/atomic_file.h"
+#include "formats/npy.h"
+#include "kernels/cpu/device.h"
+#include "run/arena.h"
+#include "run/executor.h"
+#include "run/process.h"
+#include "sample/draw.h"
+#include "train/budget.h"
+#include "train/checkpoint.h"
+#include "train/log.h"
+#include "train/signals.h"
+
+namespace ebb {
+
+namespace {
+
+Loader::Options loader_options(const TrainOptions& o) {
+  return {o.seed, o.step.batch, o.flip, o.loader_threads, 2};
+}
+
+class Trainer {
+ public:
+  Trainer(const TrainOptions& options, const Source& source)
+      : o_(options),
+        source_(source),
+        programs_(training_programs(o_, Loader::memory_bytes(source, loader_options(o_)))),
+        outside_bytes_(measure_outside_bytes() + o_.loader_threads * source.heap_bytes()),
+        plans_(make_plans(std::move(programs_))),
+        arena_(checked_arena_bytes()),
+        step_(plans_.plans[0], cpu_device(), arena_.data(),
+              o_.debug_memory ? Executor::Mode::debug_memory : Executor::Mode::normal) {}
+
+  int run() {
+    prepare_folder();
+    start_state();
+    say_plan();
+    Loader loader(source_, loader_options(o_), done_, loader_memory());
+    JsonLog log(o_.out / "log.jsonl", done_);
+    Progress progress(o_.steps, o_.log_every);
+    while (done_ < o_.steps && stop_signal() == 0) {
+      const StepRecord record = one_step(loader);
+      log.write(record);
+      progress.show(record);
+      if (due(o_.sample_every)) draw_samples();
+      if (due(o_.save_every)) save();
+    }
+    if (stop_signal() == 0) return 0;
+    if (saved_ != done_) save();
+    progress.say(fmt::format("stopped by signal {} after step {}; --resume goes on from there",
+                             stop_signal(), done_));
+    return 128 + stop_signal();
+  }
+
+ private:
+  int64_t checked_arena_bytes() const {
+    check_budget(plans_.arena_bytes, outside_bytes_, o_.budget_bytes,
+                 fmt::format("{} at --batch {}", o_.name, o_.step.batch),
+                 "choose a smaller --batch or model, or a larger --memory");
+    return plans_.arena_bytes;
+  }
+
+  std::span<std::byte> loader_memory() {
+    const Plan& plan = plans_.plans[0];
+    const Buf b = plan.program.at(kLoaderMemory);
+    return {arena_.data() + plan.offsets[b.id], static_cast<size_t>(plan.program.buffer(b).bytes())};
+  }
+
+  void prepare_folder() {
+    const auto newest = newest_checkpoint(o_.out);
+    if (!o_.resume && newest) {
+      fail(Exit::usage, fmt::format("--out: {} already holds a run ({})", o_.out.string(),
+                                    newest->filename().string()),
+           "--resume goes on with it; another --out starts afresh");
+    }
+    if (o_.resume && !newest) {
+      fail(Exit::disk, fmt::format("--resume: no checkpoint in {}", (o_.out / "checkpoints").string()),
+           "give the --out of an earlier run, or leave --resume out");
+    }
+    make_directories(o_.out / "checkpoints");
+    remove_stale_temporaries(o_.out / "checkpoints");
+    if (o_.sample_every > 0) {
+      make_directories(o_.out / "samples");
+      remove_stale_temporaries(o_.out / "samples");
+    }
+    write_file_atomically(o_.out / "settings.toml", o_.settings);
+  }
+
+  // Random weights, or those of the newest checkpoint.
+  void start_state() {
+    if (o_.resume) {
+      const SafetensorsReader file(*newest_checkpoint(o_.out));
+      const CheckpointInfo info = read_info(file);
+      if (!(info.config == o_.config) || info.samples != info.step * o_.step.batch) {
+        fail(Exit::disk,
+             fmt::format("{}: its model or batch is not the one asked for", file.path().string()),
+             "resume with the run's own settings.toml, or start another --out");
+      }
+      verify_hashes(file);
+      load_state(file, plans_.plans[0], arena_.data(), o_.config);
+      done_ = saved_ = info.step;
+      return;
+    }
+    for (const ParamSpec& spec : parameters(o_.config)) {
+      float* weight = step_.host(spec.name);
+      initialise(weight, spec, o_.seed, o_.config);
+      // Moments are zero since the arena was mapped; the average starts at the weights.
+      if (spec.trained() && o_.step.ema) {
+        std::copy_n(weight, element_count(spec.shape), step_.host("ema." + spec.name));
+      }
+    }
+  }
+
+  void say_plan() const {
+    fmt::print("{}: {} parameters, batch {}, {} samples ({})\n", o_.name,
+               parameter_count(o_.config), o_.step.batch, source_.info().count,
+               source_.info().kind);
+    for (const std::string& note : source_.info().notes) fmt::print("data: {}\n", note);
+    fmt::print("memory:");
+    const Ledger& ledger = plans_.plans[0].ledger;
+    for (int i = 0; i < kPurposes; ++i) {
+      if (ledger.purpose[i] == 0) continue;
+      fmt::print(" {} {},", purpose_name(static_cast<Purpose>(i)), format_size(ledger.purpose[i]));
+    }
+    fmt::print(" outside {} = {} of {}\n", format_size(outside_bytes_),
+               format_size(plans_.arena_bytes + outside_bytes_), format_size(o_.budget_bytes));
+    if (done_ > 0) fmt::print("resumed after step {}\n", done_);
+    std::fflush(stdout);
+  }
+
+  StepRecord one_step(Loader& loader) {
+    const auto start = std::chrono::steady_clock::now();
+    int32_t* labels = o_.config.classes > 0 ? step_.host<int32_t>(kBatchY) : nullptr;
+    unlabelled_.resize(labels ? 0 : o_.step.batch);
+    loader.next(step_.host(kBatchX), labels ? labels : unlabelled_.data(), done_);
+    const Scalars scalars = step_scalars(o_, done_);
+    step_.run(scalars);
+    const float loss = *step_.host(kLoss);
+    const float norm = step_.host(kClip)[0];
+    check_numbers(loss, norm);
+    ++done_;
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    return {done_, loss, scalars.lr, norm, taken.count(),
+            static_cast<double>(o_.step.batch) / taken.count(), step_.peak_bytes(),
+            process_peak_bytes()};
+  }
+
+  // A norm that is not finite has kept the update from being applied.
+  void check_numbers(float loss, float norm) const {
+    if (std::isfinite(loss) && std::isfinite(norm)) return;
+    std::string first = "the loss";
+    const double* squares = step_.host<double>(kNorms);
+    for (const ParamSpec& spec : parameters(o_.config)) {
+      if (!spec.trained()) continue;
+      if (!std::isfinite(*squares++)) {
+        first = "the gradient of " + spec.name;
+        break;
+      }
+    }
+    const auto kept = newest_checkpoint(o_.out);
+    fail(Exit::numbers,
+         fmt::format("step {}: {} is not finite (loss {}, norm {}); the update was not applied",
+                     done_ + 1, first, loss, norm),
+         fmt::format("{}; try a smaller --lr, --clip 1 or --warmup",
+                     kept ? "the last good state is " + kept->string() : "nothing was saved yet"));
+  }
+
+  bool due(int64_t every) const {
+    return every > 0 && (done_ % every == 0 || done_ == o_.steps);
+  }
+
+  void save() {
+    const auto path = checkpoint_path(o_.out, done_);
+    save_checkpoint(path,
+                    {done_, done_ * o_.step.batch, o_.config, source_.info().pixels, o_.settings},
+                    plans_.plans[0], arena_.data());
+    prune_checkpoints(o_.out, o_.keep);
+    saved_ = done_;
+  }
+
+  void draw_samples() {
+    Drawer drawer(plans_.plans[1], plans_.plans[2], o_.sampler, o_.config, cpu_device(),
+                  arena_.data());
+    const auto count = static_cast<int64_t>(o_.sample_labels.size());
+    const int64_t S = o_.config.image_size;
+    const int64_t C = o_.config.channels;
+    const std::string name = fmt::format("step-{:09}", done_);
+    if (!source_.info().pixels) {
+      drawer.draw(o_.sample_labels, o_.seed, [&](int64_t, int64_t n, const float* values) {
+        write_npy(o_.out / "samples" / (name + ".npy"), values, std::vector<int64_t>{n, C, S, S});
+      });
+      return;
+    }
+    Grid grid(count, std::min<int64_t>(count, 8), S, static_cast<int>(C));
+    std::vector<uint8_t> picture(S * S * C);
+    drawer.draw(o_.sample_labels, o_.seed, [&](int64_t first, int64_t n, const float* values) {
+      for (int64_t i = 0; i < n; ++i) {
+        to_pixels(picture.data(), values + i * C * S * S, C, S);
+        grid.put(first + i, picture.data());
+      }
+    });
+    grid.write(o_.out / "samples" / (name + ".png"));
+  }
+
+  const TrainOptions& o_;
+  const Source& source_;
+  std::vector<Program> programs_;
+  const int64_t outside_bytes_;
+  const PlanSet plans_;
+  const Arena arena_;
+  Executor step_;
+  std::vector<int32_t> unlabelled_;
+  int64_t done_ = 0;    // optimizer steps done
+  int64_t saved_ = -1;  // step of the last checkpoint written or resumed from
+};
+
+}  // namespace
+
+std::vector<Program> training_programs(const TrainOptions& o, int64_t loader_bytes) {
+  std::vector<Program> programs;
+  StepSpec step = o.step;
+  step.loader_bytes = loader_bytes;
+  programs.push_back(write_step(o.config, step, cpu_device()));
+  if (o.sample_every > 0) {
+    for (Program& program : sampler_programs(o.config, o.sampler, cpu_device())) {
+      programs.push_back(std::move(program));
+    }
+  }
+  return programs;
+}
+
+Scalars step_scalars(const TrainOptions& o, int64_t k) {
+  const auto n = static_cast<double>(k + 1);
+  Scalars s;
+  s.seed = o.seed;
+  s.step = k;
+  const double share = o.warmup > 0 ? std::min(1.0, n / static_cast<double>(o.warmup)) : 1.0;
+  s.lr = static_cast<float>(o.lr * share);
+  s.bias1 = static_cast<float>(1 - std::pow(o.step.beta1, n));
+  s.bias2 = static_cast<float>(1 - std::pow(o.step.beta2, n));
+  s.ema_decay = o.ema_ramp ? std::min(o.ema_decay, n / (n + 9)) : o.ema_decay;
+  return s;
+}
+
+int train(const TrainOptions& options, const Source& source) {
+  catch_stop_signals();
+  return Trainer(options, source).run();
+}
+
+}  // namespace ebb

@@ -1,0 +1,50 @@
+// A training run: plan, take the memory, loop, save.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/source.h"
+#include "model/step.h"
+#include "plan/plan.h"
+#include "sample/sampler.h"
+
+namespace ebb {
+
+struct TrainOptions {
+  std::filesystem::path out;
+  DitConfig config;
+  StepSpec step;
+  int64_t steps = 0;
+  double lr = 1e-4;
+  int64_t warmup = 0;       // steps over which lr grows linearly from 0
+  double ema_decay = 0.9999;
+  bool ema_ramp = false;    // shorter averages at the start: min(decay, (1 + k) / (10 + k))
+  uint64_t seed = 0;
+  int64_t save_every = 1000, sample_every = 0, log_every = 100;  // steps; 0: never, nor at the end
+  int64_t keep = 3;         // newest checkpoints kept; 0: all
+  bool flip = false;
+  int loader_threads = 1;
+  bool debug_memory = false;
+  int64_t budget_bytes = 0;
+  bool resume = false;
+  std::string settings;     // TOML, written beside the checkpoints and into them
+  std::string name;         // of the model, for messages
+  SamplerSpec sampler;      // of the pictures every sample_every steps
+  std::vector<int32_t> sample_labels;
+};
+
+// The programs of a training run: the step, then the sampler's when pictures are wanted.
+// loader_bytes: the resident memory that the loader decodes into.
+std::vector<Program> training_programs(const TrainOptions& options, int64_t loader_bytes);
+
+// lr, Adam's bias corrections and EMA decay of step k (0-based).
+Scalars step_scalars(const TrainOptions& options, int64_t k);
+
+// Runs until options.steps or a stop signal. Returns the exit code of the program: 0, or 128 + signal
+// with the state saved. Fails as cli.md says.
+int train(const TrainOptions& options, const Source& source);
+
+}  // namespace ebb
