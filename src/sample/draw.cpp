@@ -63,23 +63,29 @@ void to_pixels(uint8_t* pixels, const float* values, int64_t channels, int64_t s
 namespace {
 
 constexpr int64_t kBorder = 2;
+constexpr int64_t kWantedSide = 64;  // of a picture in the grid, at least about this
 
 }  // namespace
 
 Grid::Grid(int64_t count, int64_t columns, int64_t size, int channels)
     : columns_(columns),
       size_(size),
-      width_(columns * (size + kBorder) + kBorder),
-      height_((count + columns - 1) / columns * (size + kBorder) + kBorder),
+      zoom_(std::max<int64_t>(1, kWantedSide / size)),
+      side_(size * zoom_),
+      width_(columns * (side_ + kBorder) + kBorder),
+      height_((count + columns - 1) / columns * (side_ + kBorder) + kBorder),
       channels_(channels),
       pixels_(width_ * height_ * channels, 255) {}
 
 void Grid::put(int64_t index, const uint8_t* picture) {
-  const int64_t top = index / columns_ * (size_ + kBorder) + kBorder;
-  const int64_t left = index % columns_ * (size_ + kBorder) + kBorder;
-  for (int64_t row = 0; row < size_; ++row) {
-    std::memcpy(&pixels_[((top + row) * width_ + left) * channels_],
-                picture + row * size_ * channels_, size_ * channels_);
+  const int64_t top = index / columns_ * (side_ + kBorder) + kBorder;
+  const int64_t left = index % columns_ * (side_ + kBorder) + kBorder;
+  for (int64_t y = 0; y < side_; ++y) {
+    uint8_t* out = &pixels_[((top + y) * width_ + left) * channels_];
+    for (int64_t x = 0; x < side_; ++x) {
+      std::memcpy(out + x * channels_, picture + (y / zoom_ * size_ + x / zoom_) * channels_,
+                  channels_);
+    }
   }
 }
 

@@ -40,7 +40,7 @@ class Drawer {
 // (C, S, S) in [-1, 1] -> (S, S, C) bytes.
 void to_pixels(uint8_t* pixels, const float* values, int64_t channels, int64_t size);
 
-// A grid of equal pictures, `columns` wide, with a thin border.
+// A grid of equal pictures, `columns` wide, with a thin border; small pictures are drawn larger.
 class Grid {
  public:
   Grid(int64_t count, int64_t columns, int64_t size, int channels);
@@ -48,7 +48,7 @@ class Grid {
   void write(const std::filesystem::path& path) const;
 
  private:
-  int64_t columns_, size_, width_, height_;
+  int64_t columns_, size_, zoom_, side_, width_, height_;
   int channels_;
   std::vector<uint8_t> pixels_;
 };

@@ -1,0 +1,172 @@
+// Small models of every kind, weights for them, and a machine that runs their programs.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/cpu/device.h"
+#include "model/step.h"
+#include "op_inputs.h"
+#include "plan/plan.h"
+#include "run/arena.h"
+#include "run/executor.h"
+
+namespace ebb {
+
+struct ModelCase {
+  const char* name;
+  DitConfig config;
+};
+
+// Two even blocks, 16 tokens, three channels and five classes.
+inline DitConfig small_config(Objective objective = Objective::ddpm) {
+  DitConfig c;
+  c.width = 16;
+  c.patch = 2;
+  c.image_size = 8;
+  c.channels = 3;
+  c.classes = 5;
+  c.objective = objective;
+  c.learn_sigma = objective == Objective::ddpm;
+  set_blocks(c, 2, 2);
+  return c;
+}
+
+// What pruning leaves: every block has its own heads and its own MLP.
+inline DitConfig uneven_config(Objective objective, QkNormKind qk_norm = QkNormKind::layer) {
+  DitConfig c = small_config(objective);
+  c.qk_norm = qk_norm;
+  c.blocks = {{1, 20}, {3, 7}, {2, 33}};
+  return c;
+}
+
+inline std::vector<ModelCase> model_cases() {
+  DitConfig no_classes = small_config(Objective::flow);
+  no_classes.classes = 0;
+  DitConfig qk_layer = small_config();
+  qk_layer.qk_norm = QkNormKind::layer;
+  DitConfig qk_rms = small_config(Objective::flow);
+  qk_rms.qk_norm = QkNormKind::rms;
+  DitConfig no_sigma = small_config();
+  no_sigma.learn_sigma = false;
+  return {{"ddpm with learned sigma", small_config()},
+          {"ddpm without", no_sigma},
+          {"flow", small_config(Objective::flow)},
+          {"no classes", no_classes},
+          {"qk-norm layer", qk_layer},
+          {"qk-norm rms", qk_rms},
+          {"uneven ddpm", uneven_config(Objective::ddpm)},
+          {"uneven flow", uneven_config(Objective::flow, QkNormKind::rms)}};
+}
+
+inline DitConfig named_config(const std::string& name) {
+  DitConfig c;
+  const NamedSize size = named_size(name);
+  c.width = size.width;
+  c.patch = size.patch;
+  set_blocks(c, size.depth, size.heads);
+  return c;
+}
+
+inline StepSpec step_spec(int64_t batch, bool update = true) {
+  StepSpec spec;
+  spec.batch = batch;
+  spec.update = update;
+  spec.given_noise = !update;
+  return spec;
+}
+
+// A training run's scalars at step k.
+inline Scalars training_scalars(int64_t k) {
+  Scalars s;
+  s.seed = 7;
+  s.step = k;
+  s.lr = 1e-2f;
+  s.bias1 = static_cast<float>(1 - std::pow(0.9, k + 1));
+  s.bias2 = static_cast<float>(1 - std::pow(0.999, k + 1));
+  s.ema_decay = 0.9;
+  return s;
+}
+
+// Every trained tensor away from zero, so that nothing of the network is hidden behind the zeros
+// of the initialisation.
+inline Column random_weights(const ParamSpec& spec, const DitConfig& config) {
+  std::vector<float> start(element_count(spec.shape));
+  initialise(start.data(), spec, 1, config);
+  Column values(start.begin(), start.end());
+  if (!spec.trained()) return values;
+  Random random(std::hash<std::string>{}(spec.name));
+  const Column noise = random_column(element_count(spec.shape), random, 0.2);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(values[i] + noise[i]);
+  return values;
+}
+
+// The fp32 kernels in an arena of their own; program 0 unless said otherwise.
+class Machine {
+ public:
+  explicit Machine(std::vector<Program> programs, Executor::Mode mode = Executor::Mode::normal,
+                   const Device& device = cpu_device())
+      : plans_(make_plans(std::move(programs))), arena_(plans_.arena_bytes) {
+    executors_.reserve(plans_.plans.size());
+    for (const Plan& plan : plans_.plans) {
+      executors_.emplace_back(plan, device, arena_.data(), mode);
+    }
+  }
+
+  void set(const std::string& name, const Column& values, int program = 0) {
+    const Program& p = plan(program).program;
+    const Buffer& buffer = p.buffer(p.at(name));
+    require(static_cast<int64_t>(values.size()) == buffer.count(), "{}: {} values", name,
+            values.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (buffer.type == DType::i32) {
+        executor(program).host<int32_t>(name)[i] = static_cast<int32_t>(values[i]);
+      } else {
+        executor(program).host(name)[i] = static_cast<float>(values[i]);
+      }
+    }
+  }
+  Column get(const std::string& name, int program = 0) const {
+    const Program& p = plan(program).program;
+    const float* from = executors_[program].host(name);
+    return {from, from + p.buffer(p.at(name)).count()};
+  }
+  // Weights, and their average, as random_weights() makes them; moments stay zero.
+  void set_weights(const DitConfig& config, int program = 0) {
+    for (const ParamSpec& spec : parameters(config)) {
+      for (const std::string& name : {spec.name, "ema." + spec.name}) {
+        if (plan(program).program.find(name)) set(name, random_weights(spec, config), program);
+      }
+    }
+  }
+  void set_batch(const DitConfig& config, int64_t batch) {
+    Random random(3);
+    set(kBatchX, random_column(batch * config.channels * config.pixels(), random, 0.5));
+    if (config.classes > 0) set(kBatchY, random_labels(batch, config.classes, random));
+  }
+  // All residents of a program, by bits.
+  std::string residents(int program = 0) const {
+    std::string bytes;
+    const Plan& p = plan(program);
+    for (size_t i = 0; i < p.program.buffers.size(); ++i) {
+      const Buffer& b = p.program.buffers[i];
+      const auto* at = reinterpret_cast<const char*>(arena_.data()) + p.offsets[i];
+      if (b.resident) bytes.append(at, b.bytes());
+    }
+    return bytes;
+  }
+
+  const PlanSet& plans() const { return plans_; }
+  const Plan& plan(int program = 0) const { return plans_.plans[program]; }
+  Executor& executor(int program = 0) { return executors_[program]; }
+  const Arena& arena() const { return arena_; }
+
+ private:
+  PlanSet plans_;
+  Arena arena_;
+  std::vector<Executor> executors_;
+};
+
+}  // namespace ebb

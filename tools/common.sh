@@ -1,0 +1,36 @@
+# What ./demo and ./check share: packages and the build. Sourced, from the repository's root.
+
+packages="g++ cmake ninja-build pkg-config libdnnl-dev libfmt-dev nlohmann-json3-dev
+  libtomlplusplus-dev zlib1g-dev libpng-dev libjpeg-dev libxxhash-dev dataset-fashion-mnist"
+test_packages="libgtest-dev libzip-dev"
+
+say() { printf '\n== %s\n' "$*"; }
+
+# install_packages NAME...: those that are not there yet, with apt.
+install_packages() {
+  local missing=() name
+  for name in "$@"; do
+    dpkg-query -W -f '${Status}' "$name" 2>/dev/null | grep -q 'ok installed' || missing+=("$name")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  say "installing ${missing[*]}"
+  local root=()
+  [ "$(id -u)" -eq 0 ] || root=(sudo)
+  "${root[@]}" apt-get update -qq
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# build FOLDER TARGETS... -- CMAKE_OPTIONS...
+build() {
+  local folder=$1 targets=()
+  shift
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do targets+=("$1"); shift; done
+  shift || true
+  say "building ${targets[*]} in $folder"
+  cmake -S . -B "$folder" -G Ninja "$@" >"$folder.log" 2>&1 || { cat "$folder.log"; return 1; }
+  # One line a file only when something is wrong.
+  cmake --build "$folder" --target "${targets[@]}" >>"$folder.log" 2>&1 ||
+    { tail -n 60 "$folder.log"; return 1; }
+  mv "$folder.log" "$folder/build.log"
+}
