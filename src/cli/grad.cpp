@@ -125,10 +125,9 @@ int run_grad(Settings s) {
   spec.batch = batch_size(batch);
   spec.given_noise = true;
   spec.update = false;
-  Program program = write_step(config, spec, cpu_device());
-  const int64_t outside = measure_outside_bytes();
   std::vector<Program> programs;
-  programs.push_back(std::move(program));
+  programs.push_back(write_step(config, spec, cpu_device()));
+  const int64_t outside = measure_outside_bytes(programs);
   const PlanSet plans = make_plans(std::move(programs));
   check_budget(plans.arena_bytes, outside, resolve_budget(s),
                fmt::format("{} at batch {}", model_label(s, config), spec.batch),

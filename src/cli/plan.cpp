@@ -46,7 +46,7 @@ Answer make_answer(Settings& s) {
                                               options.loader_threads, 2})
              : 0;
   auto programs = training_programs(options, loader_bytes);
-  const int64_t outside = measure_outside_bytes();
+  const int64_t outside = measure_outside_bytes(programs);
   const MeasuredRates rates = measure_rates();
   Answer answer{options.name, config,
                 s.batch,      resolve_budget(s),

@@ -181,7 +181,7 @@ Planned plan_sampler(const Settings& s, const DitConfig& config, SamplerSpec spe
   spec.batch = std::min<int64_t>(count, s.sample_batch > 0 ? s.sample_batch : 64);
   while (true) {
     auto programs = sampler_programs(config, spec, cpu_device());
-    const int64_t outside = measure_outside_bytes();
+    const int64_t outside = measure_outside_bytes(programs);
     Planned made{spec, make_plans(std::move(programs))};
     const bool last = spec.batch == 1 || s.sample_batch > 0;
     if (last || made.plans.arena_bytes + outside <= budget) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <fstream>
+#include <map>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -11,14 +12,39 @@
 
 namespace ebb {
 
-int64_t measure_outside_bytes() {
-  warm_up_cpu();
-  // A fresh high-water mark: what was taken and given back before does not count.
-  std::ofstream("/proc/self/clear_refs") << "5";
-  warm_up_cpu();
+namespace {
+
+// Every linear layer once, by width, with as many rows as a short run allows: packing memory grows
+// with the width, and hardly with the rows past a few hundred.
+std::vector<Linear> linear_widths(const std::vector<Program>& programs) {
+  constexpr int64_t kMultiplyAdds = 600'000'000;
+  std::map<std::pair<int64_t, int64_t>, int64_t> rows;
+  for (const Program& program : programs) {
+    for (const Op& op : program.ops) {
+      const auto* p = std::get_if<Linear>(&op.params);
+      if (p == nullptr) continue;
+      int64_t& most = rows[{p->K, p->N}];
+      most = std::max(most, std::min(p->R, 128 + kMultiplyAdds / (p->K * p->N)));
+    }
+  }
+  std::vector<Linear> shapes;
+  for (const auto& [width, R] : rows) shapes.push_back({R, width.first, width.second});
+  return shapes;
+}
+
+}  // namespace
+
+int64_t measure_outside_bytes(const std::vector<Program>& programs) {
+  int64_t peak = 0;
+  for (const Linear& shape : linear_widths(programs)) {
+    // A fresh high-water mark: what was taken and given back before does not count.
+    std::ofstream("/proc/self/clear_refs") << "5";
+    const int64_t own = warm_up_cpu(shape);
+    peak = std::max(peak, process_peak_bytes() - own);
+  }
   // What the program still takes by itself: log lines, names, one picture being encoded.
-  constexpr int64_t kReserve = 2 << 20;
-  return process_peak_bytes() - warm_up_bytes() + kReserve;
+  constexpr int64_t kReserve = 4 << 20;
+  return peak + kReserve;
 }
 
 int64_t default_budget_bytes() { return available_memory_bytes() / 5 * 4; }

@@ -3,13 +3,16 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "program/program.h"
 
 namespace ebb {
 
 // Code, libraries, thread stacks, compiled kernels, opened data: measured now, by running the thread
 // team and a matrix product once and asking the system. Call it when everything but the arena is
-// there.
-int64_t measure_outside_bytes();
+// there; the programs' linear layers are what is run.
+int64_t measure_outside_bytes(const std::vector<Program>& programs);
 
 // 80 % of what is available.
 int64_t default_budget_bytes();

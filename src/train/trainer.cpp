@@ -34,7 +34,7 @@ class Trainer {
       : o_(options),
         source_(source),
         programs_(training_programs(o_, Loader::memory_bytes(source, loader_options(o_)))),
-        outside_bytes_(measure_outside_bytes() + o_.loader_threads * source.heap_bytes()),
+        outside_bytes_(measure_outside_bytes(programs_) + o_.loader_threads * source.heap_bytes()),
         plans_(make_plans(std::move(programs_))),
         arena_(checked_arena_bytes()),
         step_(plans_.plans[0], cpu_device(), arena_.data(),

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <vector>
 
 #include "base/error.h"
 #include "kernels/cpu/device.h"
@@ -26,6 +27,10 @@ class Pages {
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
   float* data() const { return static_cast<float*>(memory_); }
+  std::byte* aligned_after(std::byte* at) const {
+    const auto* start = static_cast<std::byte*>(memory_);
+    return at + (64 - (at - start) % 64) % 64;
+  }
 
  private:
   int64_t bytes_;
@@ -56,9 +61,34 @@ double best_seconds(int tries, Body body) {
 
 }  // namespace
 
-int64_t warm_up_bytes() { return 3 * kSide * kSide * 4; }
-
-void warm_up_cpu() { multiply(Pages(3 * kSide * kSide)); }
+int64_t warm_up_cpu(const Linear& shape) {
+  const LinearBackwardInput input{shape.R, shape.K, shape.N};
+  const LinearBackwardWeight weight{shape.R, shape.K, shape.N};
+  const int64_t x_floats = shape.R * shape.K;
+  const int64_t w_floats = shape.N * shape.K;
+  const int64_t y_floats = shape.R * shape.N;
+  const int64_t scratch_bytes =
+      std::max({cpu::scratch(shape), cpu::scratch(input), cpu::scratch(weight), int64_t{64}});
+  const int64_t floats = x_floats + w_floats + y_floats + shape.N + scratch_bytes / 4 + 64;
+  const Pages pages(floats);
+  auto* x = reinterpret_cast<std::byte*>(pages.data());
+  std::byte* w = x + x_floats * 4;
+  std::byte* y = w + w_floats * 4;
+  std::byte* b = y + y_floats * 4;
+  const auto run = [&](const auto& op, std::vector<const std::byte*> reads,
+                       std::vector<std::byte*> writes, std::vector<std::byte*> updates) {
+    Call call;
+    call.reads = reads;
+    call.writes = writes;
+    call.updates = updates;
+    call.scratch = {pages.aligned_after(b + shape.N * 4), static_cast<size_t>(scratch_bytes)};
+    cpu::run(op, call);
+  };
+  run(shape, {x, w, b}, {y}, {});
+  run(input, {y, w}, {x}, {});
+  run(weight, {y, x}, {}, {w});
+  return floats * 4;
+}
 
 MeasuredRates measure_rates() {
   MeasuredRates rates{};
