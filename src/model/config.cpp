@@ -46,6 +46,7 @@ void validate(const DitConfig& c) {
     }
   };
   within("--width", c.width, 4, 65536);
+  within("head width", c.head_width, 1, c.width);
   within("--depth", c.depth(), 1, 10000);
   within("--patch", c.patch, 1, 256);
   within("--image-size", c.image_size, 1, 16384);

@@ -1,7 +1,9 @@
 #include "plan/packing.h"
 
 #include <algorithm>
-#include <numeric>
+#include <tuple>
+
+#include "base/rng.h"
 
 namespace ebb {
 
@@ -45,72 +47,145 @@ class Placer {
   int64_t work_ = 0;
 };
 
-int64_t span(const Lifetime& life) { return life.end - life.begin; }
+}  // namespace
+
+namespace {
+
+// Live bytes at each op.
+std::vector<int64_t> live_bytes(const std::vector<LiveBlock>& blocks) {
+  int last = 0;
+  for (const LiveBlock& block : blocks) last = std::max(last, block.life.end);
+  std::vector<int64_t> live(last + 1, 0);
+  for (const LiveBlock& block : blocks) {
+    if (block.life.empty()) continue;
+    live[block.life.begin] += block.size;
+    live[block.life.end] -= block.size;
+  }
+  for (int op = 1; op <= last; ++op) live[op] += live[op - 1];
+  return live;
+}
 
 }  // namespace
 
+int fullest_op(const std::vector<LiveBlock>& blocks) {
+  const std::vector<int64_t> live = live_bytes(blocks);
+  return static_cast<int>(std::max_element(live.begin(), live.end()) - live.begin());
+}
+
 int64_t liveness_bound(const std::vector<LiveBlock>& blocks) {
-  int last = 0;
-  for (const LiveBlock& block : blocks) last = std::max(last, block.life.end);
-  std::vector<int64_t> change(last + 1, 0);
-  for (const LiveBlock& block : blocks) {
-    if (block.life.empty()) continue;
-    change[block.life.begin] += block.size;
-    change[block.life.end] -= block.size;
-  }
-  int64_t live = 0;
-  int64_t most = 0;
-  for (const int64_t delta : change) most = std::max(most, live += delta);
-  return most;
+  const std::vector<int64_t> live = live_bytes(blocks);
+  return *std::max_element(live.begin(), live.end());
 }
 
-Packing pack(const std::vector<LiveBlock>& blocks) {
-  const int64_t bound = liveness_bound(blocks);
-  std::vector<int> order;
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    if (!blocks[i].life.empty() && blocks[i].size > 0) order.push_back(static_cast<int>(i));
-  }
-  Placer placer(blocks);
-  Packing best;
-  std::vector<int> best_order;
-  const auto attempt = [&](std::vector<int> candidate) {
-    Packing made = placer.place(candidate);
-    const bool better = best_order.empty() || made.peak < best.peak;
-    if (better) {
-      best = std::move(made);
-      best_order = std::move(candidate);
+namespace {
+
+class Search {
+ public:
+  explicit Search(const std::vector<LiveBlock>& blocks)
+      : blocks_(blocks), placer_(blocks), bound_(liveness_bound(blocks)), peak_op_(fullest_op(blocks)) {
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      if (!blocks[i].life.empty() && blocks[i].size > 0) all_.push_back(static_cast<int>(i));
     }
-    return better;
-  };
-  const auto sorted = [&](auto key) {
-    std::vector<int> by = order;
-    std::stable_sort(by.begin(), by.end(), [&](int a, int b) { return key(a) > key(b); });
-    return by;
-  };
-  const auto size_of = [&](int i) { return blocks[i].size; };
-  const auto span_of = [&](int i) { return span(blocks[i].life); };
-
-  attempt(sorted([&](int i) { return std::pair(size_of(i), span_of(i)); }));
-  if (best.peak > bound) attempt(sorted([&](int i) { return std::pair(span_of(i), size_of(i)); }));
-  if (best.peak > bound) attempt(sorted([&](int i) { return size_of(i) * span_of(i); }));
-  if (best.peak > bound) attempt(sorted([&](int i) { return -blocks[i].life.begin; }));
-  if (best.peak > bound) attempt(sorted([&](int i) { return blocks[i].life.end; }));
-
-  // The block that reaches highest was placed too late: move it forward, by ever larger jumps.
-  constexpr int64_t kWork = 150'000'000;  // about a quarter of a second
-  int failures = 0;
-  while (best.peak > bound && placer.work() < kWork && failures < 64) {
-    const auto top = std::find_if(best_order.begin(), best_order.end(), [&](int i) {
-      return best.offsets[i] + blocks[i].size == best.peak;
-    });
-    const auto place = top - best_order.begin();
-    const auto to = place - std::min<int64_t>(place, int64_t{1} << std::min(failures, 20));
-    std::vector<int> candidate = best_order;
-    std::rotate(candidate.begin() + to, candidate.begin() + place, candidate.begin() + place + 1);
-    failures = attempt(std::move(candidate)) ? 0 : failures + 1;
-    if (to == 0 && failures > 0) break;
   }
-  return best;
-}
+
+  Packing run() {
+    const auto size = [&](int i) { return blocks_[i].size; };
+    const auto span = [&](int i) -> int64_t { return blocks_[i].life.end - blocks_[i].life.begin; };
+    attempt(sorted([&](int i) { return std::pair(size(i), span(i)); }));
+    attempt(sorted([&](int i) { return std::pair(span(i), size(i)); }));
+    attempt(sorted([&](int i) { return size(i) * span(i); }));
+    attempt(sorted([&](int i) { return -blocks_[i].life.begin; }));
+    attempt(sorted([&](int i) { return blocks_[i].life.end; }));
+    // A training step is nearly a stack: what is alive at its fullest op, piled up in order of birth, leaves
+    // the top free for what comes and goes before and after.
+    const auto piled = [&](auto rest) {
+      return sorted([&, rest](int i) {
+        const bool at_peak = blocks_[i].life.begin <= peak_op_ && peak_op_ < blocks_[i].life.end;
+        return at_peak ? std::tuple<bool, int64_t, int64_t>(true, -blocks_[i].life.begin, span(i))
+                       : std::tuple<bool, int64_t, int64_t>(false, rest(i), size(i));
+      });
+    };
+    attempt(piled(size));
+    attempt(piled(span));
+    attempt(piled([&](int i) -> int64_t { return size(i) * span(i); }));
+    attempt(piled([&](int i) -> int64_t { return -std::abs(blocks_[i].life.begin - peak_op_); }));
+    squeaky_wheel();
+    return std::move(best_);
+  }
+
+ private:
+  bool done() const { return !best_order_.empty() && best_.peak <= bound_; }
+
+  template <typename Key>
+  std::vector<int> sorted(Key key) const {
+    std::vector<int> order = all_;
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return key(a) > key(b); });
+    return order;
+  }
+
+  void attempt(std::vector<int> order) {
+    if (done()) return;
+    Packing made = placer_.place(order);
+    if (best_order_.empty() || made.peak < best_.peak) {
+      best_ = std::move(made);
+      best_order_ = std::move(order);
+    }
+  }
+
+  // Blocks that ended above the bound were placed too late: each moves forward by a random distance, and all
+  // are placed again, whether that was better or not. Small blocks fit somewhere: they come last, and
+  // are only placed when the large ones promise something.
+  void squeaky_wheel() {
+    if (done()) return;
+    std::vector<int> large;
+    std::vector<int> small;
+    for (const int i : best_order_) {
+      (blocks_[i].size * kSmall >= bound_ ? large : small).push_back(i);
+    }
+    std::stable_sort(small.begin(), small.end(),
+                     [&](int a, int b) { return blocks_[a].size > blocks_[b].size; });
+    const std::vector<int> start = large;
+    for (uint32_t round = 0; !done() && placer_.work() < kWork && round < kRounds; ++round) {
+      if (round % kRestart == kRestart - 1) {
+        large = start;
+      }
+      const Packing made = placer_.place(large);
+      if (made.peak < best_.peak) {
+        std::vector<int> order = large;
+        order.insert(order.end(), small.begin(), small.end());
+        attempt(std::move(order));
+      }
+      move_forward(large, made, round);
+    }
+  }
+
+  void move_forward(std::vector<int>& order, const Packing& made, uint32_t round) const {
+    for (size_t place = 1; place < order.size(); ++place) {
+      const int i = order[place];
+      if (made.offsets[i] + blocks_[i].size <= bound_) continue;
+      const uint32_t draw = philox(0, 0, 0, round, static_cast<uint32_t>(place))[0];
+      const auto to = static_cast<int64_t>(draw % place);
+      std::rotate(order.begin() + to, order.begin() + static_cast<int64_t>(place),
+                  order.begin() + static_cast<int64_t>(place) + 1);
+    }
+  }
+
+  static constexpr int64_t kWork = 200'000'000;  // comparisons: about a third of a second
+  static constexpr uint32_t kRounds = 5000;
+  static constexpr uint32_t kRestart = 100;
+  static constexpr int64_t kSmall = 2000;        // a small block is below 1/kSmall of the bound
+
+  const std::vector<LiveBlock>& blocks_;
+  Placer placer_;
+  const int64_t bound_;
+  const int peak_op_;
+  std::vector<int> all_;
+  Packing best_;
+  std::vector<int> best_order_;
+};
+
+}  // namespace
+
+Packing pack(const std::vector<LiveBlock>& blocks) { return Search(blocks).run(); }
 
 }  // namespace ebb

@@ -23,6 +23,7 @@ struct Packing {
 
 // No placement can be below this: the most bytes alive at one op.
 int64_t liveness_bound(const std::vector<LiveBlock>& blocks);
+int fullest_op(const std::vector<LiveBlock>& blocks);  // the first op at which that many are alive
 
 // Greedy first; where that is above the bound, a search over orders of placement. The result depends
 // on the blocks alone, never on time.

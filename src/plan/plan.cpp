@@ -14,39 +14,25 @@ namespace {
 
 struct Resident {
   int64_t offset, bytes;
+  Purpose purpose;
+  std::string layer;
 };
 using Residents = std::unordered_map<std::string, Resident>;
 
-// Live bytes at each op, without residents; returns the first op at which they are most.
-int find_peak(const std::vector<LiveBlock>& blocks, int ops) {
-  std::vector<int64_t> change(ops + 1, 0);
-  for (const LiveBlock& block : blocks) {
-    if (block.life.empty()) continue;
-    change[block.life.begin] += block.size;
-    change[block.life.end] -= block.size;
-  }
-  int64_t live = 0;
-  int64_t most = -1;
-  int at = 0;
-  for (int op = 0; op < ops; ++op) {
-    live += change[op];
-    if (live > most) {
-      most = live;
-      at = op;
-    }
-  }
-  return at;
-}
-
-Ledger ledger_at(const Plan& plan, int op) {
+// Residents of every program count: they are there, whichever program runs.
+Ledger ledger_at(const Plan& plan, const Residents& residents, int op) {
   Ledger ledger;
+  const auto count = [&](Purpose purpose, const std::string& layer, int64_t bytes) {
+    ledger.purpose[static_cast<int>(purpose)] += aligned(bytes);
+    ledger.layer[layer][static_cast<int>(purpose)] += aligned(bytes);
+  };
+  for (const auto& [name, resident] : residents) {
+    count(resident.purpose, resident.layer, resident.bytes);
+  }
   for (size_t i = 0; i < plan.program.buffers.size(); ++i) {
     const Buffer& buffer = plan.program.buffers[i];
-    const Lifetime& life = plan.lives[i];
-    if (!buffer.resident && (op < life.begin || op >= life.end)) continue;
-    const int64_t bytes = aligned(buffer.bytes());
-    ledger.purpose[static_cast<int>(buffer.purpose)] += bytes;
-    ledger.layer[buffer.layer][static_cast<int>(buffer.purpose)] += bytes;
+    const bool alive = plan.lives[i].begin <= op && op < plan.lives[i].end;
+    if (alive && !buffer.resident) count(buffer.purpose, buffer.layer, buffer.bytes());
   }
   return ledger;
 }
@@ -54,7 +40,8 @@ Ledger ledger_at(const Plan& plan, int op) {
 void place_residents(Residents& residents, int64_t& end, const Program& program) {
   for (const Buffer& buffer : program.buffers) {
     if (!buffer.resident) continue;
-    const auto [at, added] = residents.try_emplace(buffer.name, Resident{end, buffer.bytes()});
+    const auto [at, added] = residents.try_emplace(
+        buffer.name, Resident{end, buffer.bytes(), buffer.purpose, buffer.layer});
     require(at->second.bytes == buffer.bytes(), "resident {} has {} bytes in {} and {} elsewhere",
             buffer.name, buffer.bytes(), program.name, at->second.bytes);
     if (added) end += aligned(buffer.bytes());
@@ -79,8 +66,8 @@ Plan make_plan(Program program, const Residents& residents, int64_t resident_byt
   plan.program = std::move(program);
   plan.resident_bytes = resident_bytes;
   plan.bytes = resident_bytes + packing.peak;
-  plan.peak_op = find_peak(blocks, static_cast<int>(plan.program.ops.size()));
-  plan.ledger = ledger_at(plan, plan.peak_op);
+  plan.peak_op = fullest_op(blocks);
+  plan.ledger = ledger_at(plan, residents, plan.peak_op);
   plan.ledger.gap = plan.bytes - plan.ledger.total();
   return plan;
 }

@@ -1,5 +1,6 @@
 // The validator. It trusts neither lifetimes.cpp nor packing.cpp: it walks the program itself and
 // keeps a map of who owns which bytes of the arena.
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -67,9 +68,13 @@ void validate_plan(const Plan& plan, int64_t arena_bytes) {
     for (const int id : touched(program.ops[i])) last_use[id] = static_cast<int>(i);
   }
   for (const Buf b : program.outputs) last_use[b.id] = static_cast<int>(program.ops.size());
+  for (const Buf b : program.inputs) last_use[b.id] = std::max(last_use[b.id], 0);
   const auto start = [&](int id, const std::string& op) {
     if (!alive[id]) owners.claim(id, op);
     alive[id] = true;
+    require(program.buffers[id].resident || program.buffers[id].bytes() == 0 ||
+                plan.offsets[id] >= plan.resident_bytes,
+            "plan: {} lies among the residents", program.buffers[id].name);
   };
   for (size_t i = 0; i < count; ++i) {
     if (!program.buffers[i].resident) continue;
@@ -91,12 +96,19 @@ void validate_plan(const Plan& plan, int64_t arena_bytes) {
       }
     }
     for (const Buf b : op.writes) written[b.id] = true;
-    for (const int id : touched(op)) {
+    std::vector<int> ending = touched(op);
+    if (i == 0) {
+      for (const Buf b : program.inputs) ending.push_back(b.id);
+    }
+    for (const int id : ending) {
       if (last_use[id] == static_cast<int>(i) && alive[id]) {
         owners.release(id);
         alive[id] = false;
       }
     }
+  }
+  for (const Buf b : program.outputs) {
+    require(written[b.id], "program: nothing writes the output {}", program.buffer(b).name);
   }
 }
 

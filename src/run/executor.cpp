@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "plan/packing.h"
 
 namespace ebb {
 
@@ -23,7 +24,7 @@ Executor::Executor(const Plan& plan, const Device& device, std::byte* arena, Mod
   for (const Op& op : plan.program.ops) {
     Bound bound;
     const auto note_end = [&](Buf b) {
-      bound.end = std::max(bound.end, plan.offsets[b.id] + plan.program.buffer(b).bytes());
+      bound.end = std::max(bound.end, plan.offsets[b.id] + aligned(plan.program.buffer(b).bytes()));
     };
     for (const Buf b : op.reads) {
       bound.reads.push_back(place(b));
