@@ -89,9 +89,9 @@ TEST_F(CliData, FeaturesOfAWrongTypeAreRefused) {
   write_features();
   const std::vector<int64_t> whole(256, 1);
   const std::vector<int64_t> pairs(256, 0);
-  for (const auto& bytes : {npy("<i8", "(1, 4, 8, 8)", raw(whole)),
-                            npy("<c8", "(1, 4, 8, 8)", raw(pairs)),
-                            npy("|O", "(1, 4, 8, 8)", raw(whole))}) {
+  for (const auto& bytes :
+       {npy("<i8", "(1, 4, 8, 8)", raw(whole)), npy("<c8", "(1, 4, 8, 8)", raw(pairs)),
+        npy("|O", "(1, 4, 8, 8)", raw(whole))}) {
     write_feature("x_features/6.npy", bytes);
     expect_data_error("latents", {"6.npy"});
   }

@@ -107,10 +107,11 @@ TEST_F(CliDisk, AnOutputThatCannotBeWrittenIsRefused) {
   spill(at("file"), "a regular file");
   const auto before = files_below(folder_);
   for (const std::string out : {"file/run", "file", "/proc/x", "/proc/x/y"}) {
-    expect_refused(run(training(out, {"--steps", "2"})), 5, {out.substr(0, out.find("/run"))});
+    expect_refused(run(training(out, {"--steps", "2"})), 5,
+                   {contains(out, "/proc") ? "/proc/x" : "file"});
   }
-  for (const std::string out : {"file/a.png", "/proc/a.png", "nosuch/a.npz", "/proc/a.npy",
-                                "file/folder"}) {
+  for (const std::string out :
+       {"file/a.png", "/proc/a.png", "nosuch/a.npz", "/proc/a.npy", "file/folder"}) {
     expect_refused(run(draw("run", out)), 5, {out.substr(0, out.find("/folder"))});
   }
   const Args plan = Args{"plan", "--image-size", "8", "--batch", "2"} + model();
@@ -136,7 +137,7 @@ TEST_F(CliDisk, AFullDiskKeepsThePreviousCheckpoint) {
 TEST_F(CliDisk, AFullDiskLeavesNoHalfPicture) {
   train_some();
   Launch small = launch_;
-  small.file_limit = 100;
+  small.file_limit = 300;
   for (const std::string out : {"a.png", "a.npz", "a.npy"}) {
     expect_refused(run(draw("run", out), small), 5, {out});
     EXPECT_FALSE(fs::exists(at(out))) << out;
@@ -176,8 +177,8 @@ TEST_F(CliDisk, AReallyFullDiskKeepsWhatWasSaved) {
 TEST_F(CliDisk, ARunThatDivergesStopsAndKeepsItsLastGoodState) {
   for (const std::string objective : {"ddpm", "flow"}) {
     const std::string name = "wild_" + objective;
-    const Result result = run(training(name, {"--steps", "500", "--save-every", "1", "--lr", "1000",
-                                              "--objective", objective}));
+    const Result result = run(training(
+        name, {"--steps", "500", "--save-every", "1", "--lr", "1000", "--objective", objective}));
     expect_refused(result, 6, {"step", "not finite"});
     EXPECT_TRUE(contains(result.err_line(0), "loss") || contains(result.err_line(0), "gradient"));
     const auto done = static_cast<int64_t>(log(name).size());

@@ -1,5 +1,5 @@
-// Runs the built program as a user does, for the cli_*_test.cpp files: in a folder of its own, with its
-// output, exit code and peak memory captured.
+// Runs the built program as a user does, for the cli_*_test.cpp files: in a folder of its own, with
+// its output, exit code and peak memory captured.
 #pragma once
 
 #include <fcntl.h>
@@ -32,8 +32,8 @@ inline Args operator+(Args left, const Args& right) {
 
 struct Result {
   std::string command, out, err;
-  int code = -1;            // of exit; 0 - signal when a signal ended it
-  int64_t peak_bytes = 0;   // largest resident size, as the system saw it
+  int code = -1;           // of exit; 0 - signal when a signal ended it
+  int64_t peak_bytes = 0;  // largest resident size, as the system saw it
 
   // Line `index` of stderr; "" when there are fewer.
   std::string err_line(int index) const {
@@ -46,7 +46,8 @@ struct Result {
     return err.substr(begin, err.find('\n', begin) - begin);
   }
   std::string story() const {
-    return "$ " + command + "\nexit " + std::to_string(code) + "\nstdout: " + out + "\nstderr: " + err;
+    return "$ " + command + "\nexit " + std::to_string(code) + "\nstdout: " + out +
+           "\nstderr: " + err;
   }
 };
 
@@ -55,6 +56,8 @@ struct Launch {
   int64_t file_limit = 0;  // RLIMIT_FSIZE in bytes; 0: none
   unsigned seconds = 60;   // a program that hangs is ended by SIGALRM
   int threads = 1;
+  const char* out = nullptr;  // where stdout goes instead of into Result::out
+  const char* err = nullptr;  // and stderr
 };
 
 // A running program. Ends it when forgotten.
@@ -109,8 +112,8 @@ class Child {
  private:
   // Only what is safe between fork and exec.
   [[noreturn]] void become(char** argv, char** environment, const Launch& launch) const {
-    dup2(out_, STDOUT_FILENO);
-    dup2(err_, STDERR_FILENO);
+    dup2(launch.out != nullptr ? open(launch.out, O_WRONLY) : out_, STDOUT_FILENO);
+    dup2(launch.err != nullptr ? open(launch.err, O_WRONLY) : err_, STDERR_FILENO);
     const int empty = open("/dev/null", O_RDONLY);
     dup2(empty, STDIN_FILENO);
     if (launch.file_limit > 0) {

@@ -135,7 +135,8 @@ TEST_F(CliUsage, ASettingsFileThatIsNotTomlIsRefusedWithItsLine) {
 TEST_F(CliUsage, ASettingsFileThatIsNotThereIsNamed) {
   expect_usage_error(training("out", {"--config", "nosuch.toml"}), {"nosuch.toml"},
                      Remedy::optional);
-  expect_usage_error(training("out", {"--config", "idx"}), {"idx"}, Remedy::optional);
+  expect_usage_error(training("out", {"--steps", "2", "--config", "idx"}), {"idx"},
+                     Remedy::optional);
 }
 
 TEST_F(CliUsage, AWrongTypeInASettingsFileIsRefusedWithItsLine) {
@@ -154,8 +155,8 @@ TEST_F(CliUsage, AnUnknownModelInASettingsFileIsRefusedWithItsLine) {
 // cli.md: the line after `error:` says what to try.
 TEST_F(CliUsage, EveryErrorIsFollowedByALineThatSaysWhatToTry) {
   const std::vector<Args> kMistakes = {
-      {"--batch", "0"},        {"--batch", "abc"},         {"--lr", "-1"},
-      {"--lr", "abc"},         {"--betas", "0.9"},         {"--objective", "flaw"},
+      {"--batch", "0"},        {"--batch", "abc"},          {"--lr", "-1"},
+      {"--lr", "abc"},         {"--betas", "0.9"},          {"--objective", "flaw"},
       {"--config", "no.toml"}, {"--config", "syntax.toml"}, {"--config", "list.toml"},
   };
   spill(at("syntax.toml"), "batch = = 4\n");
@@ -165,9 +166,15 @@ TEST_F(CliUsage, EveryErrorIsFollowedByALineThatSaysWhatToTry) {
   }
 }
 
+TEST_F(CliUsage, TheExitCodeHoldsWhenTheErrorCannotBeWritten) {
+  launch_.err = "/dev/full";
+  EXPECT_EQ(run({"plan", "--batch", "0"}).code, 2);
+  EXPECT_EQ(run({"train", "--data", "nosuch", "--out", "out", "--steps", "2"}).code, 4);
+}
+
 TEST_F(CliUsage, FlagsWinOverTheSettingsFile) {
-  const std::string file = config(
-      "width = 16\ndepth = 1\nheads = 2\npatch = 4\nimage-size = 8\nbatch = 4\nseed = 1\n");
+  const std::string file =
+      config("width = 16\ndepth = 1\nheads = 2\npatch = 4\nimage-size = 8\nbatch = 4\nseed = 1\n");
   const Args plan = {"plan", "--json", "--sample-every", "0", "--config", file};
   EXPECT_EQ(json(plan)["batch"], 4);
   EXPECT_EQ(json(plan + Args{"--batch", "2"})["batch"], 2);
@@ -176,8 +183,8 @@ TEST_F(CliUsage, FlagsWinOverTheSettingsFile) {
 
 TEST_F(CliUsage, ANamedModelOnTheCommandLineWinsOverTheFilesSizes) {
   const std::string file = config("width = 16\ndepth = 1\nheads = 2\npatch = 4\nbatch = 1\n");
-  const Json plan = json({"plan", "--json", "--sample-every", "0", "--config", file, "--model",
-                          "DiT-S/8"});
+  const Json plan =
+      json({"plan", "--json", "--sample-every", "0", "--config", file, "--model", "DiT-S/8"});
   EXPECT_EQ(plan["params"], 33148160);
 }
 

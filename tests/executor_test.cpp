@@ -9,10 +9,12 @@
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <new>
+#include <numeric>
 
+#include "device_fixture.h"
 #include "model_fixture.h"
-#include "sample/sampler.h"
 
 namespace {
 std::atomic<int64_t> news{0}, deletes{0};
@@ -47,9 +49,19 @@ void start(Machine& machine, const DitConfig& config) {
   machine.set_batch(config, 2);
 }
 
-// ---- planned is measured -------------------------------------------------------------------------
+// Inputs are gone after a run: the host gives them anew.
+void run_steps(Machine& machine, const DitConfig& config, int begin, int end) {
+  for (int k = begin; k < end; ++k) {
+    machine.set_batch(config, 2);
+    machine.executor().run(training_scalars(k));
+  }
+}
+
+// ---- planned is measured
+// -------------------------------------------------------------------------
 
 TEST(Executor, UsesExactlyThePlannedBytes) {
+  const OneThread one_thread;
   for (const ModelCase& m : model_cases()) {
     for (const int64_t batch : {1, 2, 5}) {
       SCOPED_TRACE(testing::Message() << m.name << " at batch " << batch);
@@ -86,6 +98,7 @@ TEST(Executor, TheTimelineReachesThePlannedPeak) {
   }
   EXPECT_LE(most, plan.bytes);
   EXPECT_GE(most, 0.9 * static_cast<double>(plan.bytes));
+  machine.set_batch(small_config(), 2);
   machine.executor().run(training_scalars(1));
   EXPECT_EQ(timeline.size(), plan.program.ops.size());
 }
@@ -112,49 +125,8 @@ TEST(Arena, SaysWhenTheSystemRefuses) {
   }
 }
 
-// ---- every buffer keeps its bytes while it lives -------------------------------------------------
-
-// Computes nothing. Each op fills what it writes and updates with a pattern of that buffer and that
-// op, and checks that what it reads still holds the pattern that it was last given: every byte of
-// every buffer, from its first writer to its last reader.
-class PatternDevice final : public Device {
- public:
-  explicit PatternDevice(const Program& program)
-      : program_(program), pattern_(program.buffers.size(), 1) {}
-  int64_t scratch_bytes(const OpParams& params) const override {
-    return cpu_device().scratch_bytes(params);
-  }
-  void run(const OpParams&, const Call& call) const override {
-    const Op& op = program_.ops[at_++];
-    for (size_t i = 0; i < op.reads.size(); ++i) check(op, op.reads[i], call.reads[i]);
-    for (size_t i = 0; i < op.updates.size(); ++i) check(op, op.updates[i], call.updates[i]);
-    for (size_t i = 0; i < op.writes.size(); ++i) fill(op.writes[i], call.writes[i]);
-    for (size_t i = 0; i < op.updates.size(); ++i) fill(op.updates[i], call.updates[i]);
-    if (op.scratch) {
-      ASSERT_EQ(static_cast<int64_t>(call.scratch.size()), program_.buffer(op.scratch).bytes());
-      fill(op.scratch, call.scratch.data());
-    }
-  }
-  void fill(Buf b, std::byte* bytes) const {
-    pattern_[b.id] = ++last_;
-    for (int64_t i = 0; i < program_.buffer(b).bytes(); ++i) bytes[i] = expected(b, i);
-  }
-  void check(const Op& op, Buf b, const std::byte* bytes) const {
-    int64_t wrong = 0;
-    for (int64_t i = 0; i < program_.buffer(b).bytes(); ++i) wrong += bytes[i] != expected(b, i);
-    ASSERT_EQ(wrong, 0) << op.name << " finds other bytes in " << program_.buffer(b).name;
-  }
-  void restart() { at_ = 0; }
-
- private:
-  std::byte expected(Buf b, int64_t i) const {
-    return static_cast<std::byte>((i * 31 + pattern_[b.id] * 167 + (i >> 8)) & 0xff);
-  }
-  const Program& program_;
-  mutable std::vector<int> pattern_;
-  mutable size_t at_ = 0;
-  mutable int last_ = 1;
-};
+// ---- every buffer keeps its bytes while it lives
+// -------------------------------------------------
 
 TEST(Executor, EveryBufferKeepsItsPatternWhileItLives) {
   for (const ModelCase& m : model_cases()) {
@@ -183,7 +155,8 @@ TEST(Executor, EveryBufferKeepsItsPatternWhileItLives) {
   }
 }
 
-// ---- the same bits -------------------------------------------------------------------------------
+// ---- the same bits
+// -------------------------------------------------------------------------------
 
 TEST(Executor, TwoRunsGiveTheSameBits) {
   for (const ModelCase& m : model_cases()) {
@@ -192,10 +165,7 @@ TEST(Executor, TwoRunsGiveTheSameBits) {
     for (std::string& found : bits) {
       Machine machine = trained_machine(m.config, Mode::normal);
       start(machine, m.config);
-      for (int k = 0; k < 3; ++k) {
-        machine.set_batch(m.config, 2);
-        machine.executor().run(training_scalars(k));
-      }
+      run_steps(machine, m.config, 0, 3);
       found = machine.residents();
     }
     EXPECT_EQ(bits[0], bits[1]);
@@ -203,24 +173,23 @@ TEST(Executor, TwoRunsGiveTheSameBits) {
 }
 
 TEST(DebugMemory, PassesOnRealStepsAndChangesNoBit) {
+  const OneThread one_thread;
   for (const ModelCase& m : model_cases()) {
     SCOPED_TRACE(m.name);
     std::string bits[2];
     for (const Mode mode : {Mode::normal, Mode::debug_memory}) {
       Machine machine = trained_machine(m.config, mode);
       start(machine, m.config);
-      for (int k = 0; k < 2; ++k) {
-        machine.set_batch(m.config, 2);
-        ASSERT_NO_THROW(machine.executor().run(training_scalars(k)));
-        EXPECT_TRUE(std::isfinite(machine.get(kLoss)[0]));
-      }
+      ASSERT_NO_THROW(machine.executor().run(training_scalars(0)));
+      EXPECT_TRUE(std::isfinite(machine.get(kLoss)[0]));
       bits[mode == Mode::debug_memory] = machine.residents();
     }
     EXPECT_EQ(bits[0], bits[1]);
   }
 }
 
-// ---- debug-memory catches lies -------------------------------------------------------------------
+// ---- debug-memory catches lies
+// -------------------------------------------------------------------
 
 // w (resident), x (input): y = x + w; z = silu(y); out = z + x.
 Program chain() {
@@ -238,23 +207,15 @@ Program chain() {
   return b.finish();
 }
 
-// The CPU, but the op "z" also does `lie`.
-class LyingDevice final : public Device {
- public:
-  using Lie = std::function<void(const Call&)>;
-  explicit LyingDevice(Lie lie) : lie_(std::move(lie)) {}
-  int64_t scratch_bytes(const OpParams&) const override { return 0; }
-  void run(const OpParams& params, const Call& call) const override {
-    cpu_device().run(params, call);
-    if (std::holds_alternative<Silu>(params)) lie_(call);
-  }
+// Instead of the op "z" a lie is told: at(name) is where a buffer lies.
+using At = std::function<float*(const char*)>;
+using Lie = std::function<void(const Call&, const At&)>;
 
- private:
-  Lie lie_;
-};
+void honest(const Call& call, int64_t count = 30) {
+  std::copy_n(call.read(0), count, call.write(0));
+}
 
-// Runs the chain with a lie that is told the arena and where each buffer lies; the result's sum.
-using Lie = std::function<void(const Call&, const std::function<float*(const char*)>&)>;
+// The sum of the chain's result.
 float run_lying(const Lie& lie, Mode mode = Mode::debug_memory) {
   Machine* self = nullptr;
   const LyingDevice device([&](const Call& call) {
@@ -270,45 +231,111 @@ float run_lying(const Lie& lie, Mode mode = Mode::debug_memory) {
   return sum;
 }
 
+void expect_caught(const Lie& lie) {
+  EXPECT_NO_THROW(run_lying(lie, Mode::normal));
+  EXPECT_THROW(run_lying(lie), Bug);
+}
+
 TEST(DebugMemory, AcceptsAnHonestDevice) {
-  EXPECT_TRUE(std::isfinite(run_lying([](const Call&, const auto&) {})));
+  EXPECT_EQ(run_lying([](const Call& call, const At&) { honest(call); }), 30 * 2.5f);
 }
 
 TEST(DebugMemory, CatchesAWriteToAResident) {
-  EXPECT_THROW(run_lying([](const Call&, const auto& at) { at("w")[29] = 3; }), Bug);
+  expect_caught([](const Call& call, const At& at) {
+    honest(call);
+    at("w")[29] = 3;
+  });
 }
 
 TEST(DebugMemory, CatchesAWriteToABufferOfALaterOp) {
-  EXPECT_THROW(run_lying([](const Call&, const auto& at) { at("x")[0] = 1; }), Bug);
+  expect_caught([](const Call& call, const At& at) {
+    honest(call);
+    at("x")[0] = 1;  // the value that it has
+  });
 }
 
 TEST(DebugMemory, CatchesAWriteIntoThePaddingBehindABuffer) {
-  EXPECT_THROW(run_lying([](const Call&, const auto& at) { at("w")[30] = 0; }), Bug);
-  EXPECT_THROW(run_lying([](const Call& call, const auto&) { call.write(0)[30] = 0; }), Bug);
+  expect_caught([](const Call& call, const At& at) {
+    honest(call);
+    at("w")[30] = 0;
+  });
+  expect_caught([](const Call& call, const At&) {
+    honest(call);
+    call.write(0)[30] = 0;
+  });
 }
 
 TEST(DebugMemory, CatchesAChangedRead) {
-  EXPECT_THROW(run_lying([](const Call& call, const auto&) {
-                 const_cast<float*>(call.read(0))[7] += 1;
-               }),
-               Bug);
+  expect_caught([](const Call& call, const At&) {
+    honest(call);
+    const_cast<float*>(call.read(0))[7] += 1;
+  });
 }
 
 TEST(DebugMemory, AnUndeclaredReadBecomesNaN) {
-  const Lie lie = [](const Call& call, const auto& at) { call.write(0)[3] = at("x")[3]; };
+  const Lie lie = [](const Call& call, const At& at) {
+    honest(call);
+    call.write(0)[3] = at("x")[3];
+  };
   EXPECT_FALSE(std::isnan(run_lying(lie, Mode::normal)));
   EXPECT_TRUE(std::isnan(run_lying(lie)));
 }
 
-TEST(DebugMemory, AnElementThatIsNeverWrittenBecomesNaN) {
-  const Lie lie = [](const Call& call, const auto&) {
-    const float before = call.write(0)[5];
-    static_cast<void>(before);
-    std::memset(call.write(0) + 5, 0xff, sizeof(float));
+TEST(DebugMemory, AnElementThatWasNotWrittenIsNaN) {
+  const Lie lie = [](const Call& call, const At&) { honest(call, 29); };
+  EXPECT_FALSE(std::isnan(run_lying(lie, Mode::normal)));
+  EXPECT_TRUE(std::isnan(run_lying(lie)));
+}
+
+// Reading what is there before it is written: an update that was declared a write.
+TEST(DebugMemory, AWriteThatLooksAtWhatWasThereIsNaN) {
+  const Lie lie = [](const Call& call, const At&) {
+    for (int i = 0; i < 30; ++i) call.write(0)[i] = call.read(0)[i] + 0 * call.write(0)[i];
   };
   EXPECT_TRUE(std::isnan(run_lying(lie)));
 }
 
-PLACEHOLDER_ALLOC
+// ---- no allocation after planning
+// ----------------------------------------------------------------
+
+#ifdef EBB_COUNTS_NEWS
+TEST(Executor, TakesNothingFromTheHeapOnceItRuns) {
+  const DitConfig config = uneven_config(Objective::ddpm);
+  const CountingDevice device(news);
+  for (const Mode mode : {Mode::normal, Mode::timed}) {
+    Machine machine = trained_machine(config, mode, device);
+    start(machine, config);
+    run_steps(machine, config, 0, 2);
+    device.taken = {};
+    int64_t all = 0;
+    int64_t kept = 0;
+    for (int k = 2; k < 10; ++k) {
+      machine.set_batch(config, 2);
+      const Scalars scalars = training_scalars(k);
+      const int64_t news_before = news, deletes_before = deletes;
+      const auto heap_before = mallinfo2();
+      machine.executor().run(scalars);
+      const auto heap_after = mallinfo2();
+      all += news - news_before;
+      kept += (news - news_before) - (deletes - deletes_before);
+      EXPECT_EQ(heap_after.uordblks, heap_before.uordblks);
+      EXPECT_EQ(heap_after.hblkhd, heap_before.hblkhd);
+    }
+    const int64_t inside = std::accumulate(device.taken.begin(), device.taken.end(), int64_t{0});
+    EXPECT_EQ(all - inside, 0) << "the executor itself, mode " << static_cast<int>(mode);
+    EXPECT_EQ(kept, 0) << "something grows";
+    for (const Op& op : machine.plan().program.ops) {
+      const bool onednn = std::holds_alternative<Linear>(op.params) ||
+                          std::holds_alternative<LinearBackwardInput>(op.params) ||
+                          std::holds_alternative<LinearBackwardWeight>(op.params);
+      if (!onednn) {
+        EXPECT_EQ(device.taken[op.params.index()], 0) << op.kind();
+      }
+    }
+    RecordProperty("news_per_step_in_onednn", static_cast<int>(inside / 8));
+  }
+}
+#endif
+
 }  // namespace
 }  // namespace ebb

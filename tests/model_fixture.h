@@ -103,6 +103,19 @@ inline Column random_weights(const ParamSpec& spec, const DitConfig& config) {
   return values;
 }
 
+// Threads that wait by spinning make tiny models slow on a busy machine. To be made before programs
+// are written.
+class OneThread {
+ public:
+  OneThread() { set_cpu_threads(1); }
+  ~OneThread() { set_cpu_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  const int before_ = cpu_threads();
+};
+
 // The fp32 kernels in an arena of their own; program 0 unless said otherwise.
 class Machine {
  public:

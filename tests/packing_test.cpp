@@ -149,7 +149,8 @@ int64_t greedy_peak(const Blocks& blocks) {
       moved = false;
       for (size_t j = 0; j < blocks.size(); ++j) {
         if (offsets[j] < 0 || !together(blocks[i].life, blocks[j].life)) continue;
-        if (offset + blocks[i].size <= offsets[j] || offsets[j] + blocks[j].size <= offset) continue;
+        if (offset + blocks[i].size <= offsets[j] || offsets[j] + blocks[j].size <= offset)
+          continue;
         offset = offsets[j] + blocks[j].size;
         moved = true;
       }
@@ -173,9 +174,19 @@ TEST(Packing, TheSearchReachesTheBoundWhereGreedyBySizeDoesNot) {
       in_units({{2, {3, 4}}, {1, {2, 5}}, {3, {4, 6}}, {4, {5, 6}}, {3, {3, 4}}}),
       in_units({{2, {2, 4}}, {2, {2, 4}}, {2, {3, 6}}, {1, {4, 6}}, {3, {4, 5}}}),
       in_units({{2, {0, 1}}, {3, {0, 2}}, {1, {1, 3}}, {2, {0, 6}}, {4, {3, 5}}}),
-      in_units({{3, {3, 6}}, {3, {1, 2}}, {3, {0, 5}}, {1, {1, 3}}, {3, {3, 4}}, {4, {4, 6}},
+      in_units({{3, {3, 6}},
+                {3, {1, 2}},
+                {3, {0, 5}},
+                {1, {1, 3}},
+                {3, {3, 4}},
+                {4, {4, 6}},
                 {3, {0, 4}}}),
-      in_units({{1, {2, 3}}, {2, {3, 6}}, {3, {4, 6}}, {4, {2, 5}}, {1, {0, 6}}, {2, {2, 4}},
+      in_units({{1, {2, 3}},
+                {2, {3, 6}},
+                {3, {4, 6}},
+                {4, {2, 5}},
+                {1, {0, 6}},
+                {2, {2, 4}},
                 {2, {0, 4}}}),
   };
   for (const Blocks& blocks : all) {
@@ -195,12 +206,11 @@ Blocks blocks_of(const Program& program) {
 }
 
 TEST(Packing, LeavesLessThanAThousandthOfADitStepUnused) {
-  const std::pair<const char*, int64_t> cases[] = {{"DiT-S/2", 2}, {"DiT-S/2", 8}, {"DiT-S/2", 32},
-                                                   {"DiT-B/4", 8}, {"DiT-B/4", 16},
-                                                   {"DiT-S/4", 8}, {"DiT-XL/2", 8}};
+  const std::pair<const char*, int64_t> cases[] = {{"DiT-S/2", 2}, {"DiT-S/2", 8},  {"DiT-S/2", 32},
+                                                   {"DiT-B/4", 8}, {"DiT-B/4", 16}, {"DiT-S/4", 8},
+                                                   {"DiT-XL/2", 8}};
   for (const auto& [name, batch] : cases) {
-    const Blocks blocks =
-        blocks_of(write_step(named_config(name), step_spec(batch), cpu_device()));
+    const Blocks blocks = blocks_of(write_step(named_config(name), step_spec(batch), cpu_device()));
     const Packing made = pack(blocks);
     expect_valid(blocks, made);
     EXPECT_LE(made.peak, liveness_bound(blocks) * 1.001) << name << " at batch " << batch;

@@ -78,6 +78,12 @@ std::string format_seconds(double seconds) {
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& known) {
   const std::string* best = nullptr;
+  // A longer word for a known one: --batch-size for --batch.
+  for (const std::string& candidate : known) {
+    const std::string near = lower(candidate);
+    const std::string_view bare = std::string_view(near).substr(near.find_first_not_of('-'));
+    if (bare.size() >= 4 && lower(word).rfind(near, 0) == 0) return fmt::format("; did you mean {}?", candidate);
+  }
   int best_distance = std::max(2, static_cast<int>(word.size()) / 3) + 1;
   for (const std::string& candidate : known) {
     const int distance = edit_distance(lower(word), lower(candidate));

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <exception>
 #include <map>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -82,6 +83,15 @@ int run(const std::vector<std::string>& args) {
   return found->second.run(parse_settings(args[0], {args.begin() + 1, args.end()}));
 }
 
+// The error: line and what to try. Where stderr itself cannot be written, the exit code still tells.
+int complain(Exit code, const std::string& what, const std::string& hint) {
+  const char* usual = code == Exit::usage  ? "ebb VERB --help shows what is wanted"
+                      : code == Exit::data ? "ebb inspect PATH shows what is there"
+                                           : "see the message above";
+  std::fputs(fmt::format("error: {}\n  {}\n", what, hint.empty() ? usual : hint).c_str(), stderr);
+  return static_cast<int>(code);
+}
+
 // libgomp's threads spin for about a millisecond at every barrier. On a machine that others use too, a
 // spinning thread keeps its waiting peer off the CPU, and a step takes up to eight times as long. A short
 // spin costs nothing on an idle machine. libgomp reads this when it is loaded, hence the second start.
@@ -98,17 +108,20 @@ int main(int argc, char** argv) {
   ebb::limit_spinning(argv);
   signal(SIGXFSZ, SIG_IGN);  // a file-size limit is reported like a full disk
   signal(SIGPIPE, SIG_IGN);
+  using ebb::Exit;
   try {
-    return ebb::run({argv + 1, argv + argc});
+    const int code = ebb::run({argv + 1, argv + argc});
+    if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category(), "stdout");
+    return code;
   } catch (const ebb::Error& e) {
-    fmt::print(stderr, "error: {}\n", e.what());
-    if (!e.hint().empty()) fmt::print(stderr, "  {}\n", e.hint());
-    return static_cast<int>(e.code());
+    return ebb::complain(e.code(), e.what(), e.hint());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "error: the system refused memory\n  choose a smaller --memory or model\n");
-    return static_cast<int>(ebb::Exit::budget);
+    return ebb::complain(Exit::budget, "the system refused memory", "choose a smaller model or batch");
+  } catch (const std::system_error& e) {
+    return ebb::complain(Exit::disk, e.what(), "the output could not be written: is its disk full?");
   } catch (const std::exception& e) {
-    fmt::print(stderr, "error: a bug in ebb: {}\n  please report it with the command\n", e.what());
+    ebb::complain(Exit::usage, std::string("a bug in ebb: ") + e.what(),
+                  "please report it with the command");
     return 70;
   }
 }

@@ -47,7 +47,7 @@ int64_t resolve_budget(const Settings& s) {
 DitConfig resolve_model(Settings& s, const DataInfo* data) {
   if (s.model.empty() && s.width == 0) s.model = "DiT-S/2";
   if (!s.model.empty()) {
-    const NamedSize size = named_size(s.model);
+    const NamedSize size = named_size(s.model, s.has("model") ? s.given.at("model") : "--model");
     if (s.width == 0) s.width = size.width;
     if (s.depth == 0) s.depth = size.depth;
     if (s.heads == 0) s.heads = size.heads;
@@ -88,7 +88,7 @@ DitConfig resolve_model(Settings& s, const DataInfo* data) {
 
 std::string model_label(const Settings& s, const DitConfig& c) {
   if (!s.model.empty()) {
-    const NamedSize size = named_size(s.model);
+    const NamedSize size = named_size(s.model, "--model");
     if (size.width == c.width && size.depth == c.depth() && size.patch == c.patch) return s.model;
   }
   return fmt::format("DiT {}x{}/{}", c.width, c.depth(), c.patch);
@@ -152,11 +152,10 @@ TrainOptions resolve_training(const Settings& s, const DitConfig& config, const 
   if (o.sample_every > 0) {
     o.sampler = resolve_sampler(s, config, data == nullptr || data->pixels);
     if (!o.step.ema) o.sampler.weights_prefix = "";
-    const int64_t classes = std::max<int64_t>(1, std::min<int64_t>(config.classes, 8));
-    for (int64_t c = 0; c < classes; ++c) {
-      for (int64_t i = 0; i < s.count; ++i) o.sample_labels.push_back(static_cast<int32_t>(c));
-    }
-    o.sampler.batch = std::min<int64_t>(static_cast<int64_t>(o.sample_labels.size()), 64);
+    const int64_t classes = std::max<int64_t>(1, std::min<int64_t>(config.classes, 10));
+    for (int64_t c = 0; c < classes; ++c) o.sample_classes.push_back(static_cast<int32_t>(c));
+    o.samples_each = s.count;
+    o.sampler.batch = std::min<int64_t>(classes * s.count, 64);
   }
   return o;
 }

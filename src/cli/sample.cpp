@@ -6,13 +6,10 @@
 #include "base/text.h"
 #include "cli/resolve.h"
 #include "cli/verbs.h"
-#include "formats/atomic_file.h"
-#include "formats/image.h"
-#include "formats/npy.h"
-#include "formats/npz.h"
 #include "kernels/cpu/device.h"
 #include "run/arena.h"
 #include "sample/draw.h"
+#include "sample/output.h"
 #include "train/budget.h"
 #include "train/checkpoint.h"
 
@@ -32,7 +29,7 @@ fs::path checkpoint_of(const std::string& from) {
        "train with --save-every, or give the checkpoint's file");
 }
 
-std::vector<int32_t> labels_of(const Settings& s, const DitConfig& config) {
+std::vector<int32_t> classes_of(const Settings& s, const DitConfig& config) {
   std::vector<int32_t> classes;
   if (!s.sample_classes.empty()) {
     for (const std::string& word : split(s.sample_classes, ',')) {
@@ -45,128 +42,12 @@ std::vector<int32_t> labels_of(const Settings& s, const DitConfig& config) {
       }
       classes.push_back(static_cast<int32_t>(value));
     }
-  } else {
-    for (int64_t c = 0; c < std::max<int64_t>(1, config.classes); ++c) {
-      classes.push_back(static_cast<int32_t>(c));
-    }
+    return classes;
   }
-  std::vector<int32_t> labels;
-  for (const int32_t c : classes) labels.insert(labels.end(), s.count, c);
-  return labels;
-}
-
-// Where samples go: each kind of output takes them as they come.
-class Output {
- public:
-  virtual ~Output() = default;
-  virtual void take(int64_t first, int64_t count, const float* values) = 0;
-  virtual void finish() = 0;
-};
-
-class PictureOutput : public Output {
- public:
-  explicit PictureOutput(const DitConfig& c) : size_(c.image_size), channels_(c.channels),
-        picture_(size_ * size_ * channels_) {}
-  void take(int64_t first, int64_t count, const float* values) override {
-    const int64_t each = channels_ * size_ * size_;
-    for (int64_t i = 0; i < count; ++i) {
-      to_pixels(picture_.data(), values + i * each, channels_, size_);
-      picture(first + i, picture_.data());
-    }
+  for (int64_t c = 0; c < std::max<int64_t>(1, config.classes); ++c) {
+    classes.push_back(static_cast<int32_t>(c));
   }
-
- protected:
-  virtual void picture(int64_t index, const uint8_t* pixels) = 0;
-  int64_t size_, channels_;
-  std::vector<uint8_t> picture_;
-};
-
-class GridOutput final : public PictureOutput {
- public:
-  GridOutput(const DitConfig& c, fs::path path, int64_t count, int64_t columns)
-      : PictureOutput(c), path_(std::move(path)),
-        grid_(count, columns, size_, static_cast<int>(channels_)) {}
-  void finish() override { grid_.write(path_); }
-
- private:
-  void picture(int64_t index, const uint8_t* pixels) override { grid_.put(index, pixels); }
-  fs::path path_;
-  Grid grid_;
-};
-
-class NpzOutput final : public PictureOutput {
- public:
-  NpzOutput(const DitConfig& c, const fs::path& path, const std::vector<int32_t>& labels)
-      : PictureOutput(c), labels_(labels.begin(), labels.end()),
-        writer_(path, static_cast<int64_t>(labels.size()), size_, size_, channels_) {}
-  void finish() override { writer_.finish(labels_.data()); }
-
- private:
-  void picture(int64_t, const uint8_t* pixels) override { writer_.add(pixels, 1); }
-  std::vector<int64_t> labels_;
-  NpzSamplesWriter writer_;
-};
-
-class FolderOutput final : public PictureOutput {
- public:
-  FolderOutput(const DitConfig& c, fs::path folder, const std::vector<int32_t>& labels)
-      : PictureOutput(c), folder_(std::move(folder)), labels_(labels) {
-    make_directories(folder_);
-  }
-  void finish() override {}
-
- private:
-  void picture(int64_t index, const uint8_t* pixels) override {
-    write_png(folder_ / fmt::format("{:06}-class{}.png", index, labels_[index]), pixels, size_,
-              size_, static_cast<int>(channels_));
-  }
-  fs::path folder_;
-  const std::vector<int32_t>& labels_;
-};
-
-class LatentOutput final : public Output {
- public:
-  LatentOutput(const DitConfig& c, fs::path path, int64_t count)
-      : path_(std::move(path)), shape_({count, c.channels, c.image_size, c.image_size}),
-        values_(element_count(shape_)) {}
-  void take(int64_t first, int64_t count, const float* values) override {
-    const int64_t each = element_count(shape_) / shape_[0];
-    std::copy_n(values, count * each, values_.begin() + first * each);
-  }
-  void finish() override { write_npy(path_, values_.data(), shape_); }
-
- private:
-  fs::path path_;
-  Shape shape_;
-  std::vector<float> values_;
-};
-
-std::unique_ptr<Output> make_output(const Settings& s, const DitConfig& c, bool pixels,
-                                    const std::vector<int32_t>& labels) {
-  const fs::path path = s.out;
-  const auto count = static_cast<int64_t>(labels.size());
-  const std::string extension = path.extension().string();
-  if (!pixels || extension == ".npy") {
-    fs::path latents = path;
-    if (!pixels) {
-      latents.replace_extension(".npy");
-      fmt::print("the model draws latents and has no decoder: writing {}\n", latents.string());
-    }
-    return std::make_unique<LatentOutput>(c, latents, count);
-  }
-  if (c.channels != 1 && c.channels != 3) {
-    fail(Exit::usage, fmt::format("--out: {} channels are not a picture", c.channels),
-         "use --out FILE.npy");
-  }
-  if (extension == ".png") {
-    const int64_t columns = std::min<int64_t>(s.count, 16);
-    return std::make_unique<GridOutput>(c, path, count, columns);
-  }
-  if (extension == ".npz") return std::make_unique<NpzOutput>(c, path, labels);
-  if (!extension.empty() && !fs::is_directory(path)) {
-    fail(Exit::usage, fmt::format("--out: '{}' is not .png, .npz, .npy or a folder", s.out));
-  }
-  return std::make_unique<FolderOutput>(c, path, labels);
+  return classes;
 }
 
 struct Planned {
@@ -174,20 +55,20 @@ struct Planned {
   PlanSet plans;
 };
 
-// The largest batch, halving from --batch or 64, that the budget holds.
-Planned plan_sampler(const Settings& s, const DitConfig& config, SamplerSpec spec, int64_t count,
-                     const std::string& name) {
+// The largest batch, halving from --batch or 64, that the budget holds beside what the output holds.
+Planned plan_sampler(const Settings& s, const OutputSpec& output, SamplerSpec spec) {
   const int64_t budget = resolve_budget(s);
-  spec.batch = std::min<int64_t>(count, s.sample_batch > 0 ? s.sample_batch : 64);
+  spec.batch = std::min<int64_t>(output.count(), s.sample_batch > 0 ? s.sample_batch : 64);
   while (true) {
-    auto programs = sampler_programs(config, spec, cpu_device());
-    const int64_t outside = measure_outside_bytes(programs);
+    auto programs = sampler_programs(output.config, spec, cpu_device());
+    const int64_t outside = measure_outside_bytes(programs) + output.held_bytes();
     Planned made{spec, make_plans(std::move(programs))};
     const bool last = spec.batch == 1 || s.sample_batch > 0;
     if (last || made.plans.arena_bytes + outside <= budget) {
       check_budget(made.plans.arena_bytes, outside, budget,
-                   fmt::format("sampling with {} at batch {}", name, spec.batch),
-                   "give a larger --memory or a smaller --batch");
+                   fmt::format("drawing {} samples with {}, {} together,", output.count(),
+                               model_label(s, output.config), spec.batch),
+                   "give a larger --memory, a smaller --batch or --count, or --out FILE.npz");
       return made;
     }
     spec.batch /= 2;
@@ -204,21 +85,23 @@ int run_sample(Settings s) {
   const CheckpointInfo info = read_info(file);
   SamplerSpec spec = resolve_sampler(s, info.config, info.pixels);
   if (s.weights == "raw") spec.weights_prefix = "";
-  const std::vector<int32_t> labels = labels_of(s, info.config);
-  const auto count = static_cast<int64_t>(labels.size());
-  const Planned planned =
-      plan_sampler(s, info.config, spec, count, model_label(s, info.config));
-  const auto output = make_output(s, info.config, info.pixels, labels);
+  const OutputSpec where{s.out, info.config, info.pixels, classes_of(s, info.config), s.count};
+  const Planned planned = plan_sampler(s, where, spec);
+  verify_hashes(file);
+  const auto output = make_output(where);
   const Arena arena(planned.plans.arena_bytes);
   load_state(file, planned.plans.plans[1], arena.data(), info.config);
-  fmt::print("{} samples after step {}, {} weights, {} {} steps, guidance {}\n", count, info.step,
-             s.weights, sampler_name(spec.kind), spec.steps, spec.guidance);
+  fmt::print("{} samples after step {}, {} weights, {} {} steps, guidance {}\n", where.count(),
+             info.step, s.weights, sampler_name(spec.kind), spec.steps, spec.guidance);
   Drawer drawer(planned.plans.plans[0], planned.plans.plans[1], planned.spec, info.config,
                 cpu_device(), arena.data());
-  drawer.draw(labels, static_cast<uint64_t>(s.seed),
-              [&](int64_t first, int64_t n, const float* values) { output->take(first, n, values); });
+  drawer.draw(
+      where.count(), [&](int64_t place) { return where.label(place); },
+      static_cast<uint64_t>(s.seed),
+      [&](int64_t first, int64_t n, const float* values) { output->take(first, n, values); });
   output->finish();
-  fmt::print("wrote {}\n", s.out);
+  fmt::print("wrote {}{}\n", where.real_path().string(),
+             info.pixels ? "" : ": the model draws latents and has no decoder");
   return 0;
 }
 

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <set>
 #include <sstream>
 #include <toml++/toml.h>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "formats/json_reader.h"
 
 namespace ebb {
 
@@ -33,7 +35,21 @@ std::string toml_text(const toml::node& node, const std::string& where) {
   fail(Exit::usage, fmt::format("{}: found a table, list or date, wanted a single value", where));
 }
 
-void read_toml(Settings& settings, const std::string& verb, const std::string& file) {
+// A flag also wins over keys that say the same in other words.
+const std::map<std::string, std::vector<std::string>> kFlagReplaces = {
+    {"model", {"width", "depth", "heads", "patch"}},
+    {"steps", {"epochs"}},
+    {"epochs", {"steps"}},
+    {"objective", {"no-learn-sigma"}},
+};
+
+// `replaced`: keys that flags make void.
+void read_toml(Settings& settings, const std::string& verb, const std::string& file,
+               const std::set<std::string>& replaced) {
+  if (!std::filesystem::is_regular_file(file)) {
+    fail(Exit::usage, fmt::format("--config: {} is not a file", printable(file)),
+         "give a TOML file such as a run's settings.toml");
+  }
   toml::table table;
   try {
     table = toml::parse_file(file);
@@ -51,7 +67,10 @@ void read_toml(Settings& settings, const std::string& verb, const std::string& f
            fmt::format("{}: no such setting{}", where, did_you_mean(name, names_of(verb, ""))),
            fmt::format("ebb {} --help lists them", verb));
     }
-    setting->set(settings, toml_text(node, where), where);
+    Settings trial = settings;  // a void key is still checked
+    setting->set(trial, toml_text(node, where), where);
+    if (replaced.count(name) != 0) continue;
+    settings = std::move(trial);
     settings.given[name] = where;
   }
 }
@@ -89,7 +108,7 @@ std::vector<Flag> read_flags(Settings& settings, const std::string& verb,
       flags.push_back({setting, arg.substr(equals + 1), where});
     } else if (setting->value.empty()) {
       flags.push_back({setting, "true", where});
-    } else if (i + 1 < args.size()) {
+    } else if (i + 1 < args.size() && args[i + 1].rfind("--", 0) != 0) {
       flags.push_back({setting, args[++i], where});
     } else {
       fail(Exit::usage, fmt::format("{}: a value is missing", where),
@@ -115,12 +134,17 @@ Settings parse_settings(const std::string& verb, const std::vector<std::string>&
   Settings settings;
   const std::vector<Flag> flags = read_flags(settings, verb, args);
   Settings early;  // --config, --out and --resume decide which file is read first
-  for (const Flag& flag : flags) flag.setting->set(early, flag.value, flag.where);
+  std::set<std::string> replaced;
+  for (const Flag& flag : flags) {
+    flag.setting->set(early, flag.value, flag.where);
+    const auto found = kFlagReplaces.find(flag.setting->name);
+    if (found != kFlagReplaces.end()) replaced.insert(found->second.begin(), found->second.end());
+  }
   const auto own = std::filesystem::path(early.out) / "settings.toml";
   if (!early.config.empty()) {
-    read_toml(settings, verb, early.config);
+    read_toml(settings, verb, early.config, replaced);
   } else if (early.resume && std::filesystem::exists(own)) {
-    read_toml(settings, verb, own.string());
+    read_toml(settings, verb, own.string(), replaced);
   }
   for (const Flag& flag : flags) {
     flag.setting->set(settings, flag.value, flag.where);
@@ -136,6 +160,10 @@ std::string settings_toml(const std::string& verb, const Settings& settings) {
     const bool undecided = !settings.has(setting.name) && (value == "0" || value == "\"\"");
     // An undecided setting that could not be read back is left to be decided again.
     if (setting.stored && !(undecided && !accepts(setting, value))) {
+      if (!is_utf8(value)) {
+        fail(Exit::usage, fmt::format("--{}: '{}' is not UTF-8", setting.name, printable(value)),
+             "settings.toml could not hold it: rename it or link to it");
+      }
       out += fmt::format("{} = {}\n", setting.name, value);
     }
   }

@@ -14,7 +14,7 @@ std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
       out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
     } else {
       out += c;
@@ -105,7 +105,7 @@ List model_settings() {
   return {
       text("model", &Settings::model, "NAME", "DiT-{S,B,L,XL}/{2,4,8}"),
       whole("width", &Settings::width, 4, "width, instead of the named size's", 65536),
-      whole("depth", &Settings::depth, 1, "number of blocks", 10000),
+      whole("depth", &Settings::depth, 1, "number of blocks", 1024),
       whole("heads", &Settings::heads, 1, "attention heads", 65536),
       whole("patch", &Settings::patch, 1, "side of a patch", 256),
       whole("image-size", &Settings::image_size, 1, "what the network sees: 32 for 256x256 latents",
@@ -156,7 +156,7 @@ List train_settings() {
       unstored(on_off("resume", &Settings::resume, "go on with the run in --out")),
       batch_size("samples of one optimizer step, in all"),
       whole("steps", &Settings::steps, 1, "optimizer steps in all", int64_t{1} << 32),
-      real("epochs", &Settings::epochs, 0, 1e9, "passes over the data, instead of --steps"),
+      real("epochs", &Settings::epochs, 1e-6, 1e9, "passes over the data, instead of --steps"),
       real("lr", &Settings::lr, 0, 1000, "learning rate"),
       whole("warmup", &Settings::warmup, 0, "steps over which the rate grows from 0"),
       real("weight-decay", &Settings::weight_decay, 0, 1000, "of AdamW"),

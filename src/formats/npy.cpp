@@ -141,15 +141,30 @@ void NpyFile::read(int64_t* values) {
        "convert it with numpy's astype('<i8')");
 }
 
+NpyWriter::NpyWriter(const std::filesystem::path& path, std::span<const int64_t> shape)
+    : file_(path), left_(1) {
+  for (const int64_t dim : shape) left_ *= dim;
+  const std::string header = make_npy_header("<f4", shape);
+  file_.write(header.data(), header.size());
+}
+
+void NpyWriter::add(const float* values, int64_t count) {
+  file_.write(values, static_cast<size_t>(count) * sizeof(float));
+  left_ -= count;
+}
+
+void NpyWriter::finish() {
+  require(left_ == 0, "npy: {} values were not added", left_);
+  file_.commit();
+}
+
 void write_npy(const std::filesystem::path& path, const float* values,
                std::span<const int64_t> shape) {
   int64_t count = 1;
   for (const int64_t dim : shape) count *= dim;
-  const std::string header = make_npy_header("<f4", shape);
-  AtomicFile file(path);
-  file.write(header.data(), header.size());
-  file.write(values, static_cast<size_t>(count) * sizeof(float));
-  file.commit();
+  NpyWriter writer(path, shape);
+  writer.add(values, count);
+  writer.finish();
 }
 
 }  // namespace ebb

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "formats/atomic_file.h"
 #include "formats/input_file.h"
 
 namespace ebb {
@@ -56,7 +57,18 @@ std::string format_shape(std::span<const int64_t> shape);
 // Version 1 header with its magic, padded to a multiple of 64. `descr`: "<f4", "|u1", ...
 std::string make_npy_header(std::string_view descr, std::span<const int64_t> shape);
 
-// Whole or not there at all; fails with Exit::disk.
+// Writes floats as they come. The file appears on finish(), whole or not at all. Fails with Exit::disk.
+class NpyWriter {
+ public:
+  NpyWriter(const std::filesystem::path& path, std::span<const int64_t> shape);
+  void add(const float* values, int64_t count);
+  void finish();  // all values of the shape must have been added
+
+ private:
+  AtomicFile file_;
+  int64_t left_;
+};
+
 void write_npy(const std::filesystem::path& path, const float* values,
                std::span<const int64_t> shape);
 

@@ -12,8 +12,8 @@
 namespace ebb {
 
 void set_blocks(DitConfig& config, int64_t depth, int64_t heads) {
-  if (depth < 1 || depth > 10000) {
-    fail(Exit::usage, fmt::format("--depth: found {}, wanted 1 to 10000", depth));
+  if (depth < 1 || depth > 1024) {
+    fail(Exit::usage, fmt::format("--depth: found {}, wanted 1 to 1024", depth));
   }
   if (heads < 1 || config.width < 1 || config.width % heads != 0) {
     fail(Exit::usage,
@@ -24,7 +24,7 @@ void set_blocks(DitConfig& config, int64_t depth, int64_t heads) {
   config.blocks.assign(depth, BlockShape{heads, 4 * config.width});
 }
 
-NamedSize named_size(const std::string& name) {
+NamedSize named_size(const std::string& name, const std::string& where) {
   static const std::map<std::string, std::array<int64_t, 3>> kSizes = {
       {"S", {384, 12, 6}}, {"B", {768, 12, 12}}, {"L", {1024, 24, 16}}, {"XL", {1152, 28, 16}}};
   std::vector<std::string> known;
@@ -35,7 +35,8 @@ NamedSize named_size(const std::string& name) {
     }
   }
   fail(Exit::usage,
-       fmt::format("--model: '{}' is not a known size{}", printable(name), did_you_mean(name, known)),
+       fmt::format("{}: '{}' is not a known size{}", where, printable(name),
+                   did_you_mean(name, known)),
        "wanted DiT-S, -B, -L or -XL with /2, /4 or /8, or any of --width --depth --heads --patch");
 }
 
@@ -47,7 +48,7 @@ void validate(const DitConfig& c) {
   };
   within("--width", c.width, 4, 65536);
   within("head width", c.head_width, 1, c.width);
-  within("--depth", c.depth(), 1, 10000);
+  within("--depth", c.depth(), 1, 1024);
   within("--patch", c.patch, 1, 256);
   within("--image-size", c.image_size, 1, 16384);
   within("--channels", c.channels, 1, 1024);

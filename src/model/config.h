@@ -39,7 +39,7 @@ void set_blocks(DitConfig& config, int64_t depth, int64_t heads);
 struct NamedSize {
   int64_t width, depth, heads, patch;
 };
-NamedSize named_size(const std::string& name);
+NamedSize named_size(const std::string& name, const std::string& where = "--model");
 
 // Fails with Exit::usage on what cannot be a model: zero or absurd sizes, a width that its heads do
 // not divide, an image that the patch does not divide.

@@ -26,7 +26,8 @@ struct Op {
 // The numbers that change from one run of a program to the next.
 struct Scalars {
   uint64_t seed = 0;
-  int64_t step = 0;                // keys the random numbers
+  int64_t step = 0;                // keys the random numbers,
+  int64_t first_sample = 0;        // with the place of the program's first sample
   float lr = 0;                    // of this step
   float bias1 = 1, bias2 = 1;      // 1 - beta^k of Adam
   double ema_decay = 0;            // of this step

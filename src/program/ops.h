@@ -25,7 +25,8 @@ inline constexpr double kNormEps = 1e-6;
 
 // ---- noise, time, labels -------------------------------------------------------------------
 
-// -> noise (B, n), standard normal, keyed by (seed, step, first_sample + sample, element).
+// -> noise (B, n), standard normal, keyed by (seed, step, sample, element). A sample counts from the scalar
+// first_sample plus the op's own.
 struct FillNormal {
   static constexpr const char* kName = "fill_normal";
   int64_t B, n;

@@ -44,7 +44,31 @@ Executor::Executor(const Plan& plan, const Device& device, std::byte* arena, Mod
     }
     bound_.push_back(std::move(bound));
   }
-  if (mode == Mode::timed) timeline_.reserve(plan.program.ops.size());
+  if (mode == Mode::timed) note_live_bytes();
+  if (mode == Mode::debug_memory) note_host_owned();
+}
+
+void Executor::note_live_bytes() {
+  live_bytes_.assign(plan_.program.ops.size() + 1, 0);
+  for (size_t b = 0; b < plan_.lives.size(); ++b) {
+    if (plan_.lives[b].empty()) continue;
+    live_bytes_[plan_.lives[b].begin] += plan_.program.buffers[b].bytes();
+    live_bytes_[plan_.lives[b].end] -= plan_.program.buffers[b].bytes();
+  }
+  for (size_t i = 1; i < live_bytes_.size(); ++i) live_bytes_[i] += live_bytes_[i - 1];
+  timeline_.reserve(plan_.program.ops.size());
+}
+
+void Executor::note_host_owned() {
+  host_owned_.assign(plan_.program.buffers.size(), false);
+  for (size_t b = 0; b < plan_.program.buffers.size(); ++b) {
+    host_owned_[b] = plan_.program.buffers[b].resident;
+  }
+  for (const Op& op : plan_.program.ops) {
+    for (const auto* list : {&op.reads, &op.writes, &op.updates}) {
+      for (const Buf b : *list) host_owned_[b.id] = false;
+    }
+  }
 }
 
 void Executor::run(const Scalars& scalars) {
@@ -58,19 +82,10 @@ void Executor::run(const Scalars& scalars) {
     return;
   }
   timeline_.clear();
-  std::vector<int64_t> change(count + 1, 0);
-  for (size_t b = 0; b < plan_.lives.size(); ++b) {
-    if (plan_.lives[b].empty()) continue;
-    const int64_t bytes = plan_.program.buffers[b].bytes();
-    change[plan_.lives[b].begin] += bytes;
-    change[plan_.lives[b].end] -= bytes;
-  }
-  int64_t live = 0;
   for (int i = 0; i < count; ++i) {
-    live += change[i];
     const double start = now();
     run_op(i, scalars);
-    timeline_.push_back({i, live, now() - start});
+    timeline_.push_back({i, live_bytes_[i], now() - start});
   }
 }
 
@@ -113,15 +128,20 @@ void Executor::run_op_checked(int index, const Scalars& scalars) {
     if (!kept && plan_.lives[id].begin == index && !plan_.lives[id].empty()) poison(id);
   }
 
-  const std::vector<std::byte> before(arena_, arena_ + plan_.bytes);
   std::vector<uint8_t> declared(plan_.bytes, 0);
   for (int id = 0; id < buffers; ++id) {
-    const int64_t offset = plan_.offsets[id];
+    const bool left_alone = read(id) || written(id) || host_owned_[id];
     const int64_t bytes = plan_.program.buffers[id].bytes();
-    if (read(id) || written(id)) std::fill_n(declared.begin() + offset, bytes, uint8_t{1});
+    if (left_alone) std::fill_n(declared.begin() + plan_.offsets[id], bytes, uint8_t{1});
   }
+  std::vector<std::byte> before(plan_.bytes);
   for (int64_t i = 0; i < plan_.bytes; ++i) {
-    if (!declared[i]) arena_[i] = std::byte{kPoison};
+    if (declared[i]) continue;
+    before[i] = arena_[i];
+    arena_[i] = std::byte{kPoison};
+  }
+  for (const Buf b : op.reads) {
+    std::memcpy(before.data() + plan_.offsets[b.id], place(b), plan_.program.buffer(b).bytes());
   }
   run_op(index, scalars);
   for (int id = 0; id < buffers; ++id) {

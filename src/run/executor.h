@@ -36,7 +36,8 @@ class Executor {
     return reinterpret_cast<T*>(place(plan_.program.at(name)));
   }
 
-  // The end of the highest byte that any op was given so far: the measured peak of the arena.
+  // The end of the highest buffer (with its alignment) that any op was given so far: the measured peak of
+  // the arena.
   int64_t peak_bytes() const { return peak_bytes_; }
   const std::vector<TimelinePoint>& timeline() const { return timeline_; }
 
@@ -49,6 +50,8 @@ class Executor {
   };
 
   std::byte* place(Buf b) const { return arena_ + plan_.offsets[b.id]; }
+  void note_live_bytes();
+  void note_host_owned();
   void run_op(int index, const Scalars& scalars);
   void run_op_checked(int index, const Scalars& scalars);
   void poison(int buffer);
@@ -59,6 +62,8 @@ class Executor {
   Mode mode_;
   std::vector<Bound> bound_;
   int64_t peak_bytes_ = 0;
+  std::vector<int64_t> live_bytes_;  // at each op; for the timeline
+  std::vector<bool> host_owned_;     // by buffer: no op touches it, other threads may; for debug_memory
   std::vector<TimelinePoint> timeline_;
 };
 

@@ -21,16 +21,16 @@ Drawer::Drawer(const Plan& start, const Plan& step, const SamplerSpec& spec,
                const DitConfig& config, const Device& device, std::byte* arena)
     : start_(start), step_(step), spec_(spec), config_(config), device_(device), arena_(arena) {}
 
-void Drawer::draw(const std::vector<int32_t>& labels, uint64_t seed, const Take& take) {
+void Drawer::draw(int64_t count, const LabelOf& label_of, uint64_t seed, const Take& take) {
   Executor start(start_, device_, arena_);
   Executor step(step_, device_, arena_);
   const int64_t values = spec_.batch * config_.channels * config_.pixels();
   const std::vector<Scalars> schedule = sampler_schedule(spec_);
-  const auto count = static_cast<int64_t>(labels.size());
   for (int64_t first = 0; first < count; first += spec_.batch) {
     const auto key = [&](Scalars scalars, int64_t i) {
       scalars.seed = seed;
-      scalars.step = first / spec_.batch * (spec_.steps + 1) + i;
+      scalars.step = i;
+      scalars.first_sample = first;
       return scalars;
     };
     start.run(key({}, 0));
@@ -41,7 +41,7 @@ void Drawer::draw(const std::vector<int32_t>& labels, uint64_t seed, const Take&
       std::memmove(step.host(kSampleX), from, values * sizeof(float));
       if (config_.classes > 0) {
         for (int64_t s = 0; s < spec_.batch; ++s) {
-          step.host<int32_t>(kSampleY)[s] = labels[std::min(first + s, count - 1)];
+          step.host<int32_t>(kSampleY)[s] = label_of(std::min(first + s, count - 1));
         }
       }
       step.run(key(schedule[i], i + 1));
@@ -49,6 +49,7 @@ void Drawer::draw(const std::vector<int32_t>& labels, uint64_t seed, const Take&
     }
     take(first, std::min(spec_.batch, count - first), from);
   }
+  peak_bytes_ = std::max({peak_bytes_, start.peak_bytes(), step.peak_bytes()});
 }
 
 void to_pixels(uint8_t* pixels, const float* values, int64_t channels, int64_t size) {
@@ -76,6 +77,11 @@ Grid::Grid(int64_t count, int64_t columns, int64_t size, int channels)
       height_((count + columns - 1) / columns * (side_ + kBorder) + kBorder),
       channels_(channels),
       pixels_(width_ * height_ * channels, 255) {}
+
+int64_t Grid::bytes(int64_t count, int64_t columns, int64_t size, int channels) {
+  const int64_t side = size * std::max<int64_t>(1, kWantedSide / size) + kBorder;
+  return ((count + columns - 1) / columns * side + kBorder) * (columns * side + kBorder) * channels;
+}
 
 void Grid::put(int64_t index, const uint8_t* picture) {
   const int64_t top = index / columns_ * (side_ + kBorder) + kBorder;

@@ -21,12 +21,15 @@ class Drawer {
   Drawer(const Plan& start, const Plan& step, const SamplerSpec& spec, const DitConfig& config,
          const Device& device, std::byte* arena);
 
-  // Draws labels.size() samples, a whole batch at a time (the last one filled up and cut).
+  // Draws `count` samples, a whole batch at a time (the last one filled up and cut).
   // take(first, count, values): (count, C, S, S) of the samples first .. first + count - 1; it is
   // called in order, and the values are gone when it returns. A sample is a function of the seed, its
-  // place and its label, and of the batch size.
+  // place and its label; another batch size changes its last digits only.
+  using LabelOf = std::function<int32_t(int64_t place)>;
   using Take = std::function<void(int64_t first, int64_t count, const float* values)>;
-  void draw(const std::vector<int32_t>& labels, uint64_t seed, const Take& take);
+  void draw(int64_t count, const LabelOf& label_of, uint64_t seed, const Take& take);
+
+  int64_t peak_bytes() const { return peak_bytes_; }  // of the arena, as drawn
 
  private:
   const Plan& start_;
@@ -35,6 +38,7 @@ class Drawer {
   const DitConfig& config_;
   const Device& device_;
   std::byte* arena_;
+  int64_t peak_bytes_ = 0;
 };
 
 // (C, S, S) in [-1, 1] -> (S, S, C) bytes.
@@ -44,6 +48,7 @@ void to_pixels(uint8_t* pixels, const float* values, int64_t channels, int64_t s
 class Grid {
  public:
   Grid(int64_t count, int64_t columns, int64_t size, int channels);
+  static int64_t bytes(int64_t count, int64_t columns, int64_t size, int channels);
   void put(int64_t index, const uint8_t* picture);  // (S, S, C)
   void write(const std::filesystem::path& path) const;
 

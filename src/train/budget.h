@@ -14,6 +14,10 @@ namespace ebb {
 // there; the programs' linear layers are what is run.
 int64_t measure_outside_bytes(const std::vector<Program>& programs);
 
+// What `plan` names must be enough for `train`, which measures a little more or less: a part of the
+// reserve that a run may start without.
+inline constexpr int64_t kMeasuringSlack = 1 << 20;
+
 // 80 % of what is available.
 int64_t default_budget_bytes();
 

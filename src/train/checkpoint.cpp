@@ -81,6 +81,7 @@ void save_checkpoint(const std::filesystem::path& path, const CheckpointInfo& in
                      {kModelKey, model_to_json(info.config)},
                      {"ebb.step", std::to_string(info.step)},
                      {"ebb.samples", std::to_string(info.samples)},
+                     {"ebb.seed", std::to_string(info.seed)},
                      {"ebb.pixels", info.pixels ? "true" : "false"},
                      {"ebb.settings", info.settings}},
                     true);
@@ -105,6 +106,7 @@ CheckpointInfo read_info(const SafetensorsReader& file) {
   info.config = model_from_json(field(file, kModelKey), where, Exit::disk);
   info.step = count_field(file, "ebb.step");
   info.samples = count_field(file, "ebb.samples");
+  info.seed = static_cast<uint64_t>(count_field(file, "ebb.seed"));
   info.pixels = field(file, "ebb.pixels") == "true";
   info.settings = field(file, "ebb.settings");
   return info;

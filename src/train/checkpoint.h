@@ -16,6 +16,7 @@ namespace ebb {
 struct CheckpointInfo {
   int64_t step = 0;      // optimizer steps done
   int64_t samples = 0;   // samples seen: the position in the data's order
+  uint64_t seed = 0;
   DitConfig config;
   bool pixels = false;   // what the model draws are pictures, not latents
   std::string settings;  // TOML, as in settings.toml

@@ -9,12 +9,12 @@
 #include "base/text.h"
 #include "data/loader.h"
 #include "formats/atomic_file.h"
-#include "formats/npy.h"
 #include "kernels/cpu/device.h"
 #include "run/arena.h"
 #include "run/executor.h"
 #include "run/process.h"
 #include "sample/draw.h"
+#include "sample/output.h"
 #include "train/budget.h"
 #include "train/checkpoint.h"
 #include "train/log.h"
@@ -34,15 +34,17 @@ class Trainer {
       : o_(options),
         source_(source),
         programs_(training_programs(o_, Loader::memory_bytes(source, loader_options(o_)))),
-        outside_bytes_(measure_outside_bytes(programs_) + o_.loader_threads * source.heap_bytes()),
+        outside_bytes_(measure_outside_bytes(programs_) + o_.loader_threads * source.heap_bytes() +
+                       (o_.sample_every > 0 ? sample_output().held_bytes() : 0)),
         plans_(make_plans(std::move(programs_))),
         arena_(checked_arena_bytes()),
         step_(plans_.plans[0], cpu_device(), arena_.data(),
               o_.debug_memory ? Executor::Mode::debug_memory : Executor::Mode::normal) {}
 
   int run() {
-    prepare_folder();
+    check_folder();
     start_state();
+    prepare_folder();
     say_plan();
     Loader loader(source_, loader_options(o_), done_, loader_memory());
     JsonLog log(o_.out / "log.jsonl", done_);
@@ -63,7 +65,7 @@ class Trainer {
 
  private:
   int64_t checked_arena_bytes() const {
-    check_budget(plans_.arena_bytes, outside_bytes_, o_.budget_bytes,
+    check_budget(plans_.arena_bytes, outside_bytes_ - kMeasuringSlack, o_.budget_bytes,
                  fmt::format("{} at --batch {}", o_.name, o_.step.batch),
                  "choose a smaller --batch or model, or a larger --memory");
     return plans_.arena_bytes;
@@ -75,7 +77,7 @@ class Trainer {
     return {arena_.data() + plan.offsets[b.id], static_cast<size_t>(plan.program.buffer(b).bytes())};
   }
 
-  void prepare_folder() {
+  void check_folder() const {
     const auto newest = newest_checkpoint(o_.out);
     if (!o_.resume && newest) {
       fail(Exit::usage, fmt::format("--out: {} already holds a run ({})", o_.out.string(),
@@ -86,11 +88,13 @@ class Trainer {
       fail(Exit::disk, fmt::format("--resume: no checkpoint in {}", (o_.out / "checkpoints").string()),
            "give the --out of an earlier run, or leave --resume out");
     }
+  }
+
+  void prepare_folder() const {
     make_directories(o_.out / "checkpoints");
-    remove_stale_temporaries(o_.out / "checkpoints");
-    if (o_.sample_every > 0) {
-      make_directories(o_.out / "samples");
-      remove_stale_temporaries(o_.out / "samples");
+    if (o_.sample_every > 0) make_directories(o_.out / "samples");
+    for (const auto& folder : {o_.out, o_.out / "checkpoints", o_.out / "samples"}) {
+      if (std::filesystem::exists(folder)) remove_stale_temporaries(folder);
     }
     write_file_atomically(o_.out / "settings.toml", o_.settings);
   }
@@ -100,9 +104,11 @@ class Trainer {
     if (o_.resume) {
       const SafetensorsReader file(*newest_checkpoint(o_.out));
       const CheckpointInfo info = read_info(file);
-      if (!(info.config == o_.config) || info.samples != info.step * o_.step.batch) {
+      if (!(info.config == o_.config) || info.samples != info.step * o_.step.batch ||
+          info.seed != o_.seed) {
         fail(Exit::disk,
-             fmt::format("{}: its model or batch is not the one asked for", file.path().string()),
+             fmt::format("{}: its model, batch or seed is not the one asked for",
+                         file.path().string()),
              "resume with the run's own settings.toml, or start another --out");
       }
       verify_hashes(file);
@@ -150,8 +156,8 @@ class Trainer {
     ++done_;
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
     return {done_, loss, scalars.lr, norm, taken.count(),
-            static_cast<double>(o_.step.batch) / taken.count(), step_.peak_bytes(),
-            process_peak_bytes()};
+            static_cast<double>(o_.step.batch) / taken.count(),
+            std::max(step_.peak_bytes(), drawn_peak_), process_peak_bytes()};
   }
 
   // A norm that is not finite has kept the update from being applied.
@@ -181,34 +187,28 @@ class Trainer {
   void save() {
     const auto path = checkpoint_path(o_.out, done_);
     save_checkpoint(path,
-                    {done_, done_ * o_.step.batch, o_.config, source_.info().pixels, o_.settings},
+                    {done_, done_ * o_.step.batch, o_.seed, o_.config, source_.info().pixels,
+                     o_.settings},
                     plans_.plans[0], arena_.data());
     prune_checkpoints(o_.out, o_.keep);
     saved_ = done_;
   }
 
+  OutputSpec sample_output() const {
+    return {o_.out / "samples" / fmt::format("step-{:09}.png", done_), o_.config,
+            source_.info().pixels, o_.sample_classes, o_.samples_each};
+  }
+
   void draw_samples() {
     Drawer drawer(plans_.plans[1], plans_.plans[2], o_.sampler, o_.config, cpu_device(),
                   arena_.data());
-    const auto count = static_cast<int64_t>(o_.sample_labels.size());
-    const int64_t S = o_.config.image_size;
-    const int64_t C = o_.config.channels;
-    const std::string name = fmt::format("step-{:09}", done_);
-    if (!source_.info().pixels) {
-      drawer.draw(o_.sample_labels, o_.seed, [&](int64_t, int64_t n, const float* values) {
-        write_npy(o_.out / "samples" / (name + ".npy"), values, std::vector<int64_t>{n, C, S, S});
-      });
-      return;
-    }
-    Grid grid(count, std::min<int64_t>(count, 8), S, static_cast<int>(C));
-    std::vector<uint8_t> picture(S * S * C);
-    drawer.draw(o_.sample_labels, o_.seed, [&](int64_t first, int64_t n, const float* values) {
-      for (int64_t i = 0; i < n; ++i) {
-        to_pixels(picture.data(), values + i * C * S * S, C, S);
-        grid.put(first + i, picture.data());
-      }
-    });
-    grid.write(o_.out / "samples" / (name + ".png"));
+    const OutputSpec where = sample_output();
+    const auto output = make_output(where);
+    drawer.draw(
+        where.count(), [&](int64_t place) { return where.label(place); }, o_.seed,
+        [&](int64_t first, int64_t n, const float* values) { output->take(first, n, values); });
+    output->finish();
+    drawn_peak_ = std::max(drawn_peak_, drawer.peak_bytes());
   }
 
   const TrainOptions& o_;
@@ -219,8 +219,9 @@ class Trainer {
   const Arena arena_;
   Executor step_;
   std::vector<int32_t> unlabelled_;
-  int64_t done_ = 0;    // optimizer steps done
-  int64_t saved_ = -1;  // step of the last checkpoint written or resumed from
+  int64_t drawn_peak_ = 0;  // of the arena, while drawing
+  int64_t done_ = 0;        // optimizer steps done
+  int64_t saved_ = -1;      // step of the last checkpoint written or resumed from
 };
 
 }  // namespace

@@ -33,7 +33,8 @@ struct TrainOptions {
   std::string settings;     // TOML, written beside the checkpoints and into them
   std::string name;         // of the model, for messages
   SamplerSpec sampler;      // of the pictures every sample_every steps
-  std::vector<int32_t> sample_labels;
+  std::vector<int32_t> sample_classes;
+  int64_t samples_each = 0;  // of each class
 };
 
 // The programs of a training run: the step, then the sampler's when pictures are wanted.

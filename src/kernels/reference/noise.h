@@ -12,7 +12,7 @@ namespace ebb {
 inline std::array<uint32_t, 4> random_block(const Scalars& s, Stream stream, int64_t sample,
                                             int64_t block) {
   return philox(s.seed, static_cast<uint32_t>(stream), static_cast<uint32_t>(s.step),
-                static_cast<uint32_t>(sample), static_cast<uint32_t>(block));
+                static_cast<uint32_t>(s.first_sample + sample), static_cast<uint32_t>(block));
 }
 
 template <typename T>

@@ -1,0 +1,142 @@
+#include "sample/output.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "formats/atomic_file.h"
+#include "formats/image.h"
+#include "formats/npy.h"
+#include "formats/npz.h"
+#include "sample/draw.h"
+
+namespace ebb {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Rows are classes, as long as a row is no wider than this.
+int64_t grid_columns(const OutputSpec& spec) { return std::min<int64_t>(spec.each, 16); }
+
+class PictureOutput : public SampleOutput {
+ public:
+  explicit PictureOutput(const OutputSpec& spec)
+      : size_(spec.config.image_size),
+        channels_(spec.config.channels),
+        picture_(size_ * size_ * channels_) {}
+
+  void take(int64_t first, int64_t count, const float* values) override {
+    const int64_t each = channels_ * size_ * size_;
+    for (int64_t i = 0; i < count; ++i) {
+      to_pixels(picture_.data(), values + i * each, channels_, size_);
+      picture(first + i, picture_.data());
+    }
+  }
+
+ protected:
+  virtual void picture(int64_t index, const uint8_t* pixels) = 0;
+  int64_t size_, channels_;
+  std::vector<uint8_t> picture_;
+};
+
+class GridOutput final : public PictureOutput {
+ public:
+  explicit GridOutput(const OutputSpec& spec)
+      : PictureOutput(spec),
+        path_(spec.path),
+        grid_(spec.count(), grid_columns(spec), size_, static_cast<int>(channels_)) {}
+  void finish() override { grid_.write(path_); }
+
+ private:
+  void picture(int64_t index, const uint8_t* pixels) override { grid_.put(index, pixels); }
+  fs::path path_;
+  Grid grid_;
+};
+
+class NpzOutput final : public PictureOutput {
+ public:
+  explicit NpzOutput(const OutputSpec& spec)
+      : PictureOutput(spec),
+        spec_(spec),
+        writer_(spec.path, spec.count(), size_, size_, channels_) {}
+  void finish() override {
+    std::vector<int64_t> labels(spec_.count());
+    for (int64_t i = 0; i < spec_.count(); ++i) labels[i] = spec_.label(i);
+    writer_.finish(labels.data());
+  }
+
+ private:
+  void picture(int64_t, const uint8_t* pixels) override { writer_.add(pixels, 1); }
+  OutputSpec spec_;
+  NpzSamplesWriter writer_;
+};
+
+class FolderOutput final : public PictureOutput {
+ public:
+  explicit FolderOutput(const OutputSpec& spec) : PictureOutput(spec), spec_(spec) {
+    make_directories(spec.path);
+  }
+  void finish() override {}
+
+ private:
+  void picture(int64_t index, const uint8_t* pixels) override {
+    write_png(spec_.path / fmt::format("{:06}-class{}.png", index, spec_.label(index)), pixels,
+              size_, size_, static_cast<int>(channels_));
+  }
+  OutputSpec spec_;
+};
+
+class ValueOutput final : public SampleOutput {
+ public:
+  explicit ValueOutput(const OutputSpec& spec)
+      : each_(spec.config.channels * spec.config.pixels()),
+        writer_(spec.real_path(), Shape{spec.count(), spec.config.channels, spec.config.image_size,
+                                        spec.config.image_size}) {}
+  void take(int64_t, int64_t count, const float* values) override {
+    writer_.add(values, count * each_);
+  }
+  void finish() override { writer_.finish(); }
+
+ private:
+  int64_t each_;
+  NpyWriter writer_;
+};
+
+bool writes_values(const OutputSpec& spec) {
+  return !spec.pixels || spec.path.extension() == ".npy";
+}
+
+}  // namespace
+
+fs::path OutputSpec::real_path() const {
+  fs::path real = path;
+  return pixels ? real : real.replace_extension(".npy");
+}
+
+int64_t OutputSpec::held_bytes() const {
+  if (writes_values(*this)) return 0;
+  if (path.extension() == ".png") {
+    return Grid::bytes(count(), grid_columns(*this), config.image_size,
+                       static_cast<int>(config.channels));
+  }
+  return path.extension() == ".npz" ? count() * static_cast<int64_t>(sizeof(int64_t)) : 0;
+}
+
+std::unique_ptr<SampleOutput> make_output(const OutputSpec& spec) {
+  if (writes_values(spec)) return std::make_unique<ValueOutput>(spec);
+  const std::string extension = spec.path.extension().string();
+  if (spec.config.channels != 1 && spec.config.channels != 3) {
+    fail(Exit::usage, fmt::format("--out: {} channels are not a picture", spec.config.channels),
+         "use --out FILE.npy");
+  }
+  if (extension == ".png") return std::make_unique<GridOutput>(spec);
+  if (extension == ".npz") return std::make_unique<NpzOutput>(spec);
+  if (!extension.empty() && !fs::is_directory(spec.path)) {
+    fail(Exit::usage, fmt::format("--out: '{}' is of no known kind", printable(spec.path.string())),
+         "wanted a grid .png, a set .npz, raw values .npy, or a folder");
+  }
+  return std::make_unique<FolderOutput>(spec);
+}
+
+}  // namespace ebb

@@ -1,0 +1,173 @@
+// What plan, bench and inspect tell other programs.
+#include <sstream>
+
+#include "cli_fixture.h"
+
+namespace ebb::cli_fixture {
+namespace {
+
+class CliPlan : public CliTest {
+ protected:
+  static void expect_keys(const Json& object, const std::vector<std::string>& keys) {
+    for (const std::string& key : keys)
+      EXPECT_TRUE(object.contains(key)) << key << " in " << object;
+  }
+};
+
+TEST_F(CliPlan, TheJsonHasEveryKeyAndItsLedgerSumsToTheArena) {
+  const Json plan = json(Args{"plan", "--json", "--image-size", "8", "--batch", "2"} + model());
+  expect_keys(plan, {"model", "params", "batch", "micro_batch", "accumulation", "budget_bytes",
+                     "fits", "process_bytes", "arena_bytes", "outside_bytes", "floor_bytes",
+                     "ledger", "techniques", "predicted_step_seconds", "step_flops"});
+  expect_keys(plan["ledger"],
+              {"weight", "gradient", "moment", "ema", "activation", "scratch", "data", "exchange"});
+  int64_t sum = 0;
+  for (const auto& [purpose, bytes] : plan["ledger"].items()) {
+    EXPECT_GE(bytes.get<int64_t>(), 0) << purpose;
+    sum += bytes.get<int64_t>();
+  }
+  EXPECT_EQ(sum, plan["arena_bytes"]);
+  EXPECT_EQ(plan["process_bytes"],
+            plan["arena_bytes"].get<int64_t>() + plan["outside_bytes"].get<int64_t>());
+  EXPECT_EQ(plan["micro_batch"].get<int64_t>() * plan["accumulation"].get<int64_t>(), 2);
+  EXPECT_EQ(plan["fits"], true);
+  EXPECT_GT(plan["predicted_step_seconds"], 0);
+  EXPECT_GT(plan["step_flops"], 0);
+  EXPECT_GE(plan["ledger"]["moment"].get<int64_t>(), 2 * plan["ledger"]["ema"].get<int64_t>());
+  for (const Json& technique : plan["techniques"]) {
+    expect_keys(technique, {"name", "setting", "class"});
+  }
+}
+
+TEST_F(CliPlan, ALargerBatchNeverTakesLess) {
+  int64_t before = 0;
+  for (const char* batch : {"1", "2", "4", "16"}) {
+    const Json plan =
+        json(Args{"plan", "--json", "--image-size", "8", "--batch", batch, "--sample-every", "0"} +
+             model());
+    EXPECT_GE(plan["arena_bytes"].get<int64_t>(), before);
+    before = plan["arena_bytes"];
+  }
+}
+
+TEST_F(CliPlan, TheLargestModelIsPlannedWithoutTakingItsMemory) {
+  const Result result =
+      run({"plan", "--model", "DiT-XL/2", "--batch", "8", "--memory", "1T", "--json"});
+  ASSERT_EQ(result.code, 0) << result.story();
+  const Json plan = parsed(result);
+  EXPECT_EQ(plan["params"], 675129632);
+  EXPECT_GT(plan["arena_bytes"], int64_t{675129632} * 16);
+  EXPECT_LT(result.peak_bytes, int64_t{200} << 20);
+}
+
+TEST_F(CliPlan, TheNamedSizesHaveTheParametersOfTheReference) {
+  const std::vector<std::pair<const char*, int64_t>> kCounts = {
+      {"DiT-S/2", 32963360},   {"DiT-S/4", 32945024},   {"DiT-S/8", 33148160},
+      {"DiT-B/2", 130512416},  {"DiT-B/4", 130475648},  {"DiT-B/8", 130881536},
+      {"DiT-L/2", 458102816},  {"DiT-L/4", 458053760},  {"DiT-L/8", 458594816},
+      {"DiT-XL/2", 675129632}, {"DiT-XL/4", 675074432}, {"DiT-XL/8", 675683072}};
+  for (const auto& [name, count] : kCounts) {
+    const Json plan = json({"plan", "--json", "--model", name, "--batch", "1", "--sample-every",
+                            "0", "--memory", "1T"});
+    EXPECT_EQ(plan["params"], count) << name;
+    EXPECT_EQ(plan["model"], name);
+  }
+}
+
+TEST_F(CliPlan, TheAnswerForPeopleNamesThePeakAndTheFit) {
+  const Result result = succeed(Args{"plan", "--image-size", "8", "--batch", "2"} + model());
+  for (const char* word : {"weight", "gradient", "moment", "ema", "outside", "process", "fits"}) {
+    EXPECT_TRUE(contains(result.out, word)) << word << " in\n" << result.out;
+  }
+}
+
+struct Row {
+  std::string id;
+  int64_t lower, upper, size, offset;
+};
+
+std::vector<Row> rows_of(const std::string& csv) {
+  std::istringstream in(csv);
+  std::string line;
+  std::getline(in, line);
+  EXPECT_EQ(line, "id,lower,upper,size,offset");
+  std::vector<Row> rows;
+  while (std::getline(in, line)) {
+    std::istringstream fields(line);
+    Row row;
+    char comma = 0;
+    std::getline(fields, row.id, ',');
+    fields >> row.lower >> comma >> row.upper >> comma >> row.size >> comma >> row.offset;
+    EXPECT_TRUE(fields && fields.peek() == EOF) << line;
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+TEST_F(CliPlan, ThePlacementNeverPutsTwoLiveBuffersOverEachOther) {
+  const Json plan =
+      json(Args{"plan", "--json", "--image-size", "8", "--batch", "2", "--csv", "plan.csv"} +
+           model() + Args{"--depth", "2", "--sample-every", "0"});
+  const auto rows = rows_of(file("plan.csv"));
+  ASSERT_GT(rows.size(), 100u);
+  int64_t end = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Row& a = rows[i];
+    EXPECT_LT(a.lower, a.upper) << a.id;
+    EXPECT_GT(a.size, 0) << a.id;
+    EXPECT_GE(a.offset, 0) << a.id;
+    end = std::max(end, a.offset + a.size);
+    for (size_t j = 0; j < i; ++j) {
+      const Row& b = rows[j];
+      EXPECT_NE(a.id, b.id);
+      const bool together = a.lower < b.upper && b.lower < a.upper;
+      const bool apart = a.offset >= b.offset + b.size || b.offset >= a.offset + a.size;
+      EXPECT_TRUE(!together || apart) << a.id << " lies over " << b.id;
+    }
+  }
+  EXPECT_EQ(end, plan["arena_bytes"]);
+}
+
+TEST_F(CliPlan, ABenchIsOneJsonObject) {
+  const Json bench =
+      json(Args{"bench", "--json", "--image-size", "8", "--batch", "2", "--rounds", "2"} + model());
+  expect_keys(bench, {"model", "batch", "tokens", "step_seconds", "model_gflops", "sgemm_gflops",
+                      "of_sgemm", "process_peak_bytes"});
+  EXPECT_EQ(bench["batch"], 2);
+  EXPECT_EQ(bench["tokens"], 4);
+  for (const char* key : {"step_seconds", "model_gflops", "sgemm_gflops", "of_sgemm"}) {
+    EXPECT_GT(bench[key], 0) << key;
+  }
+}
+
+TEST_F(CliPlan, InspectTellsWhatIsInADataFolder) {
+  write_idx(32, 4);
+  const Json idx = json({"inspect", "idx", "--json"});
+  EXPECT_EQ(idx["count"], 32);
+  EXPECT_EQ(idx["classes"], 4);
+  EXPECT_EQ(idx["height"], 8);
+  write_features(8, 2);
+  const Json latents = json({"inspect", "latents", "--json"});
+  EXPECT_EQ(latents["channels"], 4);
+  EXPECT_EQ(latents["pixels"], false);
+}
+
+TEST_F(CliPlan, InspectTellsWhatIsInACheckpointAndInABatch) {
+  write_idx();
+  succeed(training("run", {"--steps", "2"}));
+  const Json saved = json({"inspect", checkpoint("run", 2), "--json"});
+  EXPECT_EQ(saved["metadata"]["ebb.step"], "2");
+  EXPECT_EQ(saved["tensors"]["ema.blocks.0.attn.qkv.weight"]["shape"], Json({48, 16}));
+  const Json batch =
+      json({"inspect", EBB_SOURCE_DIR "/tests/golden/ddpm_small.batch.safetensors", "--json"});
+  EXPECT_EQ(batch["tensors"]["t"]["type"], "I64");
+  EXPECT_EQ(batch["values"], 1542);
+}
+
+TEST_F(CliPlan, AnAnswerThatCannotBeWrittenIsAnError) {
+  launch_.out = "/dev/full";
+  EXPECT_EQ(run(Args{"plan", "--json", "--image-size", "8", "--batch", "2"} + model()).code, 5);
+}
+
+}  // namespace
+}  // namespace ebb::cli_fixture

@@ -1,0 +1,138 @@
+// The layout of the source: who may include whom, and what stays in one place.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace ebb {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kRoot = EBB_SOURCE_DIR;
+
+// Each folder may use itself and those before it.
+const std::vector<std::string> kOrder = {"base",  "program", "kernels", "model", "plan",
+                                         "run",   "formats", "data",    "comm",  "sample",
+                                         "train", "report",  "cli"};
+
+bool is_text(const fs::path& path) {
+  const std::string end = path.extension();
+  return end == ".h" || end == ".cpp" || end == ".py" || end == ".txt";
+}
+
+std::vector<fs::path> files_under(const std::string& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
+    if (entry.is_regular_file() && is_text(entry.path())) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::vector<std::string> lines_of(const fs::path& path) {
+  std::ifstream in(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+// The folder of src/ that a file is in: "plan" for src/plan/packing.cpp.
+std::string folder_of(const fs::path& path) {
+  return fs::relative(path, kRoot / "src").begin()->string();
+}
+
+struct Include {
+  fs::path file;
+  std::string what;  // between the quotes or brackets
+  bool quoted;
+};
+
+std::vector<Include> includes() {
+  std::vector<Include> found;
+  for (const fs::path& file : files_under("src")) {
+    for (const std::string& line : lines_of(file)) {
+      const size_t hash = line.find_first_not_of(" \t");
+      if (hash == std::string::npos || line[hash] != '#') continue;
+      if (line.find("include") == std::string::npos) continue;
+      const size_t open = line.find_first_of("\"<");
+      const size_t close = line.find_last_of("\">");
+      if (open == std::string::npos || close <= open) continue;
+      found.push_back({file, line.substr(open + 1, close - open - 1), line[open] == '"'});
+    }
+  }
+  return found;
+}
+
+int rank(const std::string& folder) {
+  const auto at = std::find(kOrder.begin(), kOrder.end(), folder);
+  return at == kOrder.end() ? -1 : static_cast<int>(at - kOrder.begin());
+}
+
+TEST(Layers, EveryFolderIncludesOnlyThoseBeforeIt) {
+  int checked = 0;
+  for (const Include& include : includes()) {
+    const int user = rank(folder_of(include.file));
+    EXPECT_GE(user, 0) << include.file << " is in a folder that the order does not name";
+    if (!include.quoted) continue;
+    EXPECT_TRUE(fs::exists(kRoot / "src" / include.what))
+        << include.file << " includes \"" << include.what << "\", not a path from src/";
+    const int used = rank(include.what.substr(0, include.what.find('/')));
+    EXPECT_GE(used, 0) << include.file << " includes \"" << include.what << "\"";
+    EXPECT_LE(used, user) << include.file << " includes \"" << include.what << "\"";
+    ++checked;
+  }
+  EXPECT_GT(checked, 100) << "the scan finds no includes";
+}
+
+// Headers of libraries and instruction sets, and the only folder that knows them.
+TEST(Layers, EveryLibraryHasOneHome) {
+  const struct {
+    const char *word, *home;
+  } rules[] = {{"dnnl", "kernels"},  {"intrin.h", "kernels"}, {"omp.h", "kernels"},
+               {"mpi.h", "comm"},    {"png.h", "formats"},    {"jpeglib.h", "formats"},
+               {"zlib.h", "formats"}};
+  int seen = 0;
+  for (const Include& include : includes()) {
+    for (const auto& [word, home] : rules) {
+      if (include.quoted || include.what.find(word) == std::string::npos) continue;
+      EXPECT_EQ(folder_of(include.file), home) << include.file << " includes <" << include.what;
+      ++seen;
+    }
+  }
+  EXPECT_GT(seen, 3) << "the scan finds no libraries";
+}
+
+TEST(Layers, ADoubtIsATestAndNotARemark) {
+  for (const fs::path& file : files_under("src")) {
+    for (const std::string& line : lines_of(file)) {
+      for (const char* word : {"TODO", "FIXME", "XXX", "HACK"}) {
+        EXPECT_EQ(line.find(word), std::string::npos) << file << ": " << line;
+      }
+    }
+  }
+}
+
+TEST(Layers, NoFileIsLongerThanFiveHundredLines) {
+  for (const char* folder : {"src", "tests"}) {
+    for (const fs::path& file : files_under(folder)) {
+      EXPECT_LE(lines_of(file).size(), 500u) << file;
+    }
+  }
+}
+
+TEST(Layers, EveryHeaderIsGuardedAndSaysWhatItIsFor) {
+  for (const fs::path& file : files_under("src")) {
+    const std::vector<std::string> lines = lines_of(file);
+    ASSERT_FALSE(lines.empty()) << file;
+    if (file.extension() != ".h") continue;
+    EXPECT_NE(std::find(lines.begin(), lines.end(), "#pragma once"), lines.end()) << file;
+    EXPECT_EQ(lines[0].rfind("//", 0), 0u) << file << " does not say what it is for";
+  }
+}
+
+}  // namespace
+}  // namespace ebb
