@@ -76,6 +76,7 @@ TEST(Executor, UsesExactlyThePlannedBytes) {
 }
 
 TEST(Executor, TheTimelineReachesThePlannedPeak) {
+  const OneThread one_thread;
   Machine machine = trained_machine(small_config(), Mode::timed);
   start(machine, small_config());
   machine.executor().run(training_scalars(0));
@@ -158,14 +159,15 @@ TEST(Executor, EveryBufferKeepsItsPatternWhileItLives) {
 // ---- the same bits
 // -------------------------------------------------------------------------------
 
+// With all threads: which of them takes which task must not show.
 TEST(Executor, TwoRunsGiveTheSameBits) {
-  for (const ModelCase& m : model_cases()) {
+  for (const ModelCase& m : {model_cases().front(), model_cases().back()}) {
     SCOPED_TRACE(m.name);
     std::string bits[2];
     for (std::string& found : bits) {
       Machine machine = trained_machine(m.config, Mode::normal);
       start(machine, m.config);
-      run_steps(machine, m.config, 0, 3);
+      run_steps(machine, m.config, 0, 2);
       found = machine.residents();
     }
     EXPECT_EQ(bits[0], bits[1]);
@@ -300,6 +302,7 @@ TEST(DebugMemory, AWriteThatLooksAtWhatWasThereIsNaN) {
 
 #ifdef EBB_COUNTS_NEWS
 TEST(Executor, TakesNothingFromTheHeapOnceItRuns) {
+  const OneThread one_thread;
   const DitConfig config = uneven_config(Objective::ddpm);
   const CountingDevice device(news);
   for (const Mode mode : {Mode::normal, Mode::timed}) {

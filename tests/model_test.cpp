@@ -309,6 +309,7 @@ double norm(const Column& values) {
 }
 
 TEST(WholeModelGradient, FastKernelsAgreeWithTheTwins) {
+  const OneThread one_thread;
   for (const ModelCase& m : model_cases()) {
     SCOPED_TRACE(m.name);
     const WholeModel model(m.config);
