@@ -118,8 +118,10 @@ void write_result(const std::string& path, const Plan& plan, const Executor& exe
 int run_grad(Settings s) {
   for (const char* name : {"weights", "batch-file", "out"}) need(s, name);
   resolve_threads(s);
-  const SafetensorsReader weights(s.weights_file);
-  const SafetensorsReader batch(s.batch_file, Exit::data);
+  const int64_t budget = resolve_budget(s);
+  const int64_t limit = header_limit(budget);
+  const SafetensorsReader weights(s.weights_file, Exit::disk, limit);
+  const SafetensorsReader batch(s.batch_file, Exit::data, limit);
   const DitConfig config = grad_model(s, weights);
   StepSpec spec;
   spec.batch = batch_size(batch);
@@ -129,7 +131,7 @@ int run_grad(Settings s) {
   programs.push_back(write_step(config, spec, cpu_device()));
   const int64_t outside = measure_outside_bytes(programs);
   const PlanSet plans = make_plans(std::move(programs));
-  check_budget(plans.arena_bytes, outside, resolve_budget(s),
+  check_budget(plans.arena_bytes, outside, budget,
                fmt::format("{} at batch {}", model_label(s, config), spec.batch),
                "choose a smaller batch or a larger --memory");
   const Arena arena(plans.arena_bytes);

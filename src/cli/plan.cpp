@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -81,10 +82,45 @@ void print_json(const Answer& a) {
   j["outside_bytes"] = a.outside_bytes;
   j["floor_bytes"] = a.process_bytes();
   j["ledger"] = ledger_json(a);
+  for (const auto& [layer, bytes] : a.step().ledger.layer) {
+    for (int i = 0; i < kPurposes; ++i) {
+      if (bytes[i] > 0) j["layers"][layer][purpose_name(static_cast<Purpose>(i))] = bytes[i];
+    }
+  }
   j["techniques"] = nlohmann::ordered_json::array();
   j["predicted_step_seconds"] = a.seconds;
   j["step_flops"] = a.step().program.flops();
   fmt::print("{}\n", j.dump(2));
+}
+
+// "block0 .. block11" share a row when they hold the same bytes.
+void print_layers(const Ledger& ledger) {
+  fmt::print("  {:<20}", "by layer, each");
+  for (int i = 0; i < kPurposes; ++i) {
+    if (ledger.purpose[i] > 0) fmt::print(" {:>10}", purpose_name(static_cast<Purpose>(i)));
+  }
+  fmt::print("\n");
+  std::vector<std::pair<std::string, std::array<int64_t, kPurposes>>> rows(ledger.layer.begin(),
+                                                                          ledger.layer.end());
+  const auto number = [](const std::string& layer) {
+    return layer.rfind("block", 0) == 0 ? std::atoll(layer.c_str() + 5) : -1;
+  };
+  std::stable_sort(rows.begin(), rows.end(), [&](const auto& x, const auto& y) {
+    return number(x.first) < number(y.first);
+  });
+  for (size_t first = 0, last = 0; first < rows.size(); first = last + 1) {
+    last = first;
+    while (number(rows[first].first) >= 0 && last + 1 < rows.size() &&
+           rows[last + 1].second == rows[first].second) {
+      ++last;
+    }
+    fmt::print("  {:<20}", last == first ? rows[first].first
+                                         : rows[first].first + " .. " + rows[last].first);
+    for (int i = 0; i < kPurposes; ++i) {
+      if (ledger.purpose[i] > 0) fmt::print(" {:>10}", format_size(rows[first].second[i]));
+    }
+    fmt::print("\n");
+  }
 }
 
 void print_table(const Answer& a) {
@@ -103,7 +139,8 @@ void print_table(const Answer& a) {
              format_size(a.outside_bytes));
   fmt::print("  {:<12} {:>12}   of {}: {}\n\n", "process", format_size(a.process_bytes()),
              format_size(a.budget_bytes), a.fits() ? "fits" : "does not fit");
-  fmt::print("  the peak is at {}\n", step.program.ops[step.peak_op].name);
+  print_layers(step.ledger);
+  fmt::print("\n  the peak is at {}\n", step.program.ops[step.peak_op].name);
   fmt::print("  predicted step: {} ({:.1f} images/s)\n", format_seconds(a.seconds),
              static_cast<double>(a.batch) / a.seconds);
 }

@@ -56,8 +56,8 @@ struct Planned {
 };
 
 // The largest batch, halving from --batch or 64, that the budget holds beside what the output holds.
-Planned plan_sampler(const Settings& s, const OutputSpec& output, SamplerSpec spec) {
-  const int64_t budget = resolve_budget(s);
+Planned plan_sampler(const Settings& s, const OutputSpec& output, SamplerSpec spec,
+                     int64_t budget) {
   spec.batch = std::min<int64_t>(output.count(), s.sample_batch > 0 ? s.sample_batch : 64);
   while (true) {
     auto programs = sampler_programs(output.config, spec, cpu_device());
@@ -81,12 +81,13 @@ int run_sample(Settings s) {
   need(s, "from");
   need(s, "out");
   resolve_threads(s);
-  const SafetensorsReader file(checkpoint_of(s.from));
+  const int64_t budget = resolve_budget(s);
+  const SafetensorsReader file(checkpoint_of(s.from), Exit::disk, header_limit(budget));
   const CheckpointInfo info = read_info(file);
   SamplerSpec spec = resolve_sampler(s, info.config, info.pixels);
   if (s.weights == "raw") spec.weights_prefix = "";
   const OutputSpec where{s.out, info.config, info.pixels, classes_of(s, info.config), s.count};
-  const Planned planned = plan_sampler(s, where, spec);
+  const Planned planned = plan_sampler(s, where, spec, budget);
   verify_hashes(file);
   const auto output = make_output(where);
   const Arena arena(planned.plans.arena_bytes);

@@ -20,7 +20,7 @@ std::vector<Lifetime> lifetimes(const Program& program) {
     if (op.scratch) touch(op.scratch, i);
   }
   for (const Buf b : program.inputs) touch(b, 0);
-  for (const Buf b : program.outputs) touch(b, end - 1);
+  for (const Buf b : program.outputs) touch(b, std::max(0, end - 1));
   for (size_t i = 0; i < lives.size(); ++i) {
     if (program.buffers[i].resident) lives[i] = {0, end};
     if (lives[i].empty()) lives[i] = {};

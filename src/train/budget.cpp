@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "formats/safetensors.h"
 #include "kernels/cpu/device.h"
 #include "run/process.h"
 
@@ -48,6 +49,10 @@ int64_t measure_outside_bytes(const std::vector<Program>& programs) {
 }
 
 int64_t default_budget_bytes() { return available_memory_bytes() / 5 * 4; }
+
+int64_t header_limit(int64_t budget_bytes) {
+  return std::min(SafetensorsReader::kMaxHeaderBytes, budget_bytes / 8);
+}
 
 void check_budget(int64_t arena_bytes, int64_t outside_bytes, int64_t budget_bytes,
                   const std::string& what, const std::string& hint) {

@@ -102,7 +102,8 @@ class Trainer {
   // Random weights, or those of the newest checkpoint.
   void start_state() {
     if (o_.resume) {
-      const SafetensorsReader file(*newest_checkpoint(o_.out));
+      const SafetensorsReader file(*newest_checkpoint(o_.out), Exit::disk,
+                                   header_limit(o_.budget_bytes));
       const CheckpointInfo info = read_info(file);
       if (!(info.config == o_.config) || info.samples != info.step * o_.step.batch ||
           info.seed != o_.seed) {
