@@ -14,7 +14,8 @@ namespace {
 
 std::string lower(std::string_view text) {
   std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
   return out;
 }
 
@@ -82,7 +83,8 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
   for (const std::string& candidate : known) {
     const std::string near = lower(candidate);
     const std::string_view bare = std::string_view(near).substr(near.find_first_not_of('-'));
-    if (bare.size() >= 4 && lower(word).rfind(near, 0) == 0) return fmt::format("; did you mean {}?", candidate);
+    if (bare.size() >= 4 && lower(word).rfind(near, 0) == 0)
+      return fmt::format("; did you mean {}?", candidate);
   }
   int best_distance = std::max(2, static_cast<int>(word.size()) / 3) + 1;
   for (const std::string& candidate : known) {

@@ -8,7 +8,8 @@
 
 namespace ebb {
 
-// "8G", "512M", "1.5GiB", "123456" -> bytes (all units binary). Fails with Exit::usage, naming `where`.
+// "8G", "512M", "1.5GiB", "123456" -> bytes (all units binary). Fails with Exit::usage, naming
+// `where`.
 int64_t parse_size(std::string_view text, std::string_view where);
 
 // 1610612736 -> "1.50 GiB".

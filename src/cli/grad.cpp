@@ -29,7 +29,8 @@ DitConfig grad_model(Settings& s, const SafetensorsReader& weights) {
   return config;
 }
 
-const TensorEntry& batch_tensor(const SafetensorsReader& file, const char* name, const Shape& shape) {
+const TensorEntry& batch_tensor(const SafetensorsReader& file, const char* name,
+                                const Shape& shape) {
   const TensorEntry* entry = file.find(name);
   if (entry == nullptr) {
     fail(Exit::data, fmt::format("{}: no tensor {}", file.path().string(), name),
@@ -84,8 +85,9 @@ void load_labels(int32_t* y, const SafetensorsReader& file, int64_t B, int64_t c
   file.read_i64(batch_tensor(file, "y", {B}), labels.data(), B);
   for (int64_t b = 0; b < B; ++b) {
     if (labels[b] < 0 || labels[b] > classes) {
-      fail(Exit::data, fmt::format("{}: y has {} at element {}, wanted 0 to {} ({} meaning no label)",
-                                   file.path().string(), labels[b], b, classes, classes));
+      fail(Exit::data,
+           fmt::format("{}: y has {} at element {}, wanted 0 to {} ({} meaning no label)",
+                       file.path().string(), labels[b], b, classes, classes));
     }
     y[b] = static_cast<int32_t>(labels[b]);
   }

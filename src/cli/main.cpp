@@ -27,10 +27,12 @@ const std::map<std::string, Verb> kVerbs = {
       "ebb plan --model DiT-B/2 --batch 64 --memory 8G"}},
     {"train",
      {run_train, "train a model",
-      "ebb train --data photos/ --image-size 64 --model DiT-S/4 --batch 64 --steps 5000 --out runs/a"}},
+      "ebb train --data photos/ --image-size 64 --model DiT-S/4 --batch 64 --steps 5000 --out "
+      "runs/a"}},
     {"sample",
      {run_sample, "draw pictures with a trained model",
-      "ebb sample --from runs/a --classes 0,3,7 --count 16 --steps 50 --guidance 4 --out grid.png"}},
+      "ebb sample --from runs/a --classes 0,3,7 --count 16 --steps 50 --guidance 4 --out "
+      "grid.png"}},
     {"grad",
      {run_grad, "loss and every gradient of one batch, to compare with other frameworks",
       "ebb grad --weights W.safetensors --batch-file B.safetensors --out G.safetensors"}},
@@ -51,9 +53,10 @@ void print_usage() {
 void print_help(const std::string& name, const Verb& verb) {
   fmt::print("ebb {}: {}\n\n  {}\n\n", name, verb.summary, verb.example);
   for (const Setting& setting : settings_of(name)) {
-    fmt::print("  {:<30} {}\n",
-               fmt::format("--{}{}{}", setting.name, setting.value.empty() ? "" : " ", setting.value),
-               setting.help);
+    fmt::print(
+        "  {:<30} {}\n",
+        fmt::format("--{}{}{}", setting.name, setting.value.empty() ? "" : " ", setting.value),
+        setting.help);
   }
 }
 
@@ -83,7 +86,8 @@ int run(const std::vector<std::string>& args) {
   return found->second.run(parse_settings(args[0], {args.begin() + 1, args.end()}));
 }
 
-// The error: line and what to try. Where stderr itself cannot be written, the exit code still tells.
+// The error: line and what to try. Where stderr itself cannot be written, the exit code still
+// tells.
 int complain(Exit code, const std::string& what, const std::string& hint) {
   const char* usual = code == Exit::usage  ? "ebb VERB --help shows what is wanted"
                       : code == Exit::data ? "ebb inspect PATH shows what is there"
@@ -92,9 +96,10 @@ int complain(Exit code, const std::string& what, const std::string& hint) {
   return static_cast<int>(code);
 }
 
-// libgomp's threads spin for about a millisecond at every barrier. On a machine that others use too, a
-// spinning thread keeps its waiting peer off the CPU, and a step takes up to eight times as long. A short
-// spin costs nothing on an idle machine. libgomp reads this when it is loaded, hence the second start.
+// libgomp's threads spin for about a millisecond at every barrier. On a machine that others use
+// too, a spinning thread keeps its waiting peer off the CPU, and a step takes up to eight times as
+// long. A short spin costs nothing on an idle machine. libgomp reads this when it is loaded, hence
+// the second start.
 void limit_spinning(char** argv) {
   if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
   setenv("GOMP_SPINCOUNT", "1000", 1);
@@ -116,9 +121,11 @@ int main(int argc, char** argv) {
   } catch (const ebb::Error& e) {
     return ebb::complain(e.code(), e.what(), e.hint());
   } catch (const std::bad_alloc&) {
-    return ebb::complain(Exit::budget, "the system refused memory", "choose a smaller model or batch");
+    return ebb::complain(Exit::budget, "the system refused memory",
+                         "choose a smaller model or batch");
   } catch (const std::system_error& e) {
-    return ebb::complain(Exit::disk, e.what(), "the output could not be written: is its disk full?");
+    return ebb::complain(Exit::disk, e.what(),
+                         "the output could not be written: is its disk full?");
   } catch (const std::exception& e) {
     ebb::complain(Exit::usage, std::string("a bug in ebb: ") + e.what(),
                   "please report it with the command");

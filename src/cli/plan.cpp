@@ -43,15 +43,18 @@ Answer make_answer(Settings& s) {
   const DitConfig config = resolve_model(s, info);
   const TrainOptions options = resolve_training(s, config, info);
   const int64_t loader_bytes =
-      source ? Loader::memory_bytes(*source, {options.seed, s.batch, options.flip,
-                                              options.loader_threads, 2})
+      source ? Loader::memory_bytes(
+                   *source, {options.seed, s.batch, options.flip, options.loader_threads, 2})
              : 0;
   auto programs = training_programs(options, loader_bytes);
   const int64_t outside = measure_outside_bytes(programs);
   const MeasuredRates rates = measure_rates();
-  Answer answer{options.name, config,
-                s.batch,      resolve_budget(s),
-                outside,      make_plans(std::move(programs)),
+  Answer answer{options.name,
+                config,
+                s.batch,
+                resolve_budget(s),
+                outside,
+                make_plans(std::move(programs)),
                 0};
   answer.seconds = predicted_seconds(answer.step().program, {rates.flops, rates.bytes});
   return answer;
@@ -101,21 +104,20 @@ void print_layers(const Ledger& ledger) {
   }
   fmt::print("\n");
   std::vector<std::pair<std::string, std::array<int64_t, kPurposes>>> rows(ledger.layer.begin(),
-                                                                          ledger.layer.end());
+                                                                           ledger.layer.end());
   const auto number = [](const std::string& layer) {
     return layer.rfind("block", 0) == 0 ? std::atoll(layer.c_str() + 5) : -1;
   };
-  std::stable_sort(rows.begin(), rows.end(), [&](const auto& x, const auto& y) {
-    return number(x.first) < number(y.first);
-  });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [&](const auto& x, const auto& y) { return number(x.first) < number(y.first); });
   for (size_t first = 0, last = 0; first < rows.size(); first = last + 1) {
     last = first;
     while (number(rows[first].first) >= 0 && last + 1 < rows.size() &&
            rows[last + 1].second == rows[first].second) {
       ++last;
     }
-    fmt::print("  {:<20}", last == first ? rows[first].first
-                                         : rows[first].first + " .. " + rows[last].first);
+    fmt::print("  {:<20}",
+               last == first ? rows[first].first : rows[first].first + " .. " + rows[last].first);
     for (int i = 0; i < kPurposes; ++i) {
       if (ledger.purpose[i] > 0) fmt::print(" {:>10}", format_size(rows[first].second[i]));
     }

@@ -61,8 +61,9 @@ DitConfig resolve_model(Settings& s, const DataInfo* data) {
     agree(s.channels, data->channels, "--channels", 0);
     if (s.classes < 0) s.classes = data->classes;
     if (s.classes != 0 && s.classes < data->classes) {
-      fail(Exit::usage, fmt::format("--classes: found {}, but the data has labels up to {}",
-                                    s.classes, data->classes - 1),
+      fail(Exit::usage,
+           fmt::format("--classes: found {}, but the data has labels up to {}", s.classes,
+                       data->classes - 1),
            "leave --classes out, or --classes 0 to train without labels");
     }
   }
@@ -96,7 +97,7 @@ std::string model_label(const Settings& s, const DitConfig& c) {
 
 SamplerSpec resolve_sampler(const Settings& s, const DitConfig& c, bool pixels) {
   SamplerSpec spec;
-  spec.kind = !s.sampler.empty()                ? parse_sampler(s.sampler)
+  spec.kind = !s.sampler.empty()               ? parse_sampler(s.sampler)
               : c.objective == Objective::flow ? SamplerKind::euler
                                                : SamplerKind::ddim;
   spec.steps = static_cast<int>(s.sample_steps);

@@ -11,15 +11,15 @@
 
 namespace ebb {
 
-// Sets the kernels' threads from --threads, OMP_NUM_THREADS or the CPUs allowed; warns when there are more
-// threads than CPUs.
+// Sets the kernels' threads from --threads, OMP_NUM_THREADS or the CPUs allowed; warns when there
+// are more threads than CPUs.
 void resolve_threads(const Settings& settings);
 
 // --memory, or 80 % of what is available; a budget above the machine is warned of.
 int64_t resolve_budget(const Settings& settings);
 
-// The model: named size < single sizes < data (image size, channels, classes). Without data, latents of
-// 256x256 ImageNet. Writes what was resolved back into `settings`.
+// The model: named size < single sizes < data (image size, channels, classes). Without data,
+// latents of 256x256 ImageNet. Writes what was resolved back into `settings`.
 DitConfig resolve_model(Settings& settings, const DataInfo* data);
 
 // "DiT-S/2", or "DiT 128x6/4" for a free size.

@@ -25,7 +25,8 @@ fs::path checkpoint_of(const std::string& from) {
   }
   if (!fs::is_directory(from)) return from;
   if (const auto newest = newest_checkpoint(from)) return *newest;
-  fail(Exit::disk, fmt::format("--from: no checkpoint in {}", (fs::path(from) / "checkpoints").string()),
+  fail(Exit::disk,
+       fmt::format("--from: no checkpoint in {}", (fs::path(from) / "checkpoints").string()),
        "train with --save-every, or give the checkpoint's file");
 }
 
@@ -35,10 +36,11 @@ std::vector<int32_t> classes_of(const Settings& s, const DitConfig& config) {
     for (const std::string& word : split(s.sample_classes, ',')) {
       const int64_t value = parse_int(word, "--classes");
       if (value < 0 || value >= config.classes) {
-        fail(Exit::usage, fmt::format("--classes: found {}, but the model has {} classes", value,
-                                      config.classes),
-             config.classes > 0 ? fmt::format("wanted 0 to {}", config.classes - 1)
-                                : "leave --classes out");
+        fail(
+            Exit::usage,
+            fmt::format("--classes: found {}, but the model has {} classes", value, config.classes),
+            config.classes > 0 ? fmt::format("wanted 0 to {}", config.classes - 1)
+                               : "leave --classes out");
       }
       classes.push_back(static_cast<int32_t>(value));
     }
@@ -55,7 +57,8 @@ struct Planned {
   PlanSet plans;
 };
 
-// The largest batch, halving from --batch or 64, that the budget holds beside what the output holds.
+// The largest batch, halving from --batch or 64, that the budget holds beside what the output
+// holds.
 Planned plan_sampler(const Settings& s, const OutputSpec& output, SamplerSpec spec,
                      int64_t budget) {
   spec.batch = std::min<int64_t>(output.count(), s.sample_batch > 0 ? s.sample_batch : 64);

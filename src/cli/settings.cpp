@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <toml++/toml.h>
 #include <set>
 #include <sstream>
-#include <toml++/toml.h>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -60,7 +60,8 @@ void read_toml(Settings& settings, const std::string& verb, const std::string& f
   }
   for (const auto& [key, node] : table) {
     const std::string name(key.str());
-    const std::string where = fmt::format("{}:{}: {}", file, key.source().begin.line, printable(name));
+    const std::string where =
+        fmt::format("{}:{}: {}", file, key.source().begin.line, printable(name));
     const Setting* setting = find_setting(verb, name);
     if (setting == nullptr) {
       fail(Exit::usage,
@@ -80,7 +81,8 @@ struct Flag {
   std::string value, where;
 };
 
-// "--name value", "--name=value" and "--switch"; one word without dashes is the target of `inspect`.
+// "--name value", "--name=value" and "--switch"; one word without dashes is the target of
+// `inspect`.
 std::vector<Flag> read_flags(Settings& settings, const std::string& verb,
                              const std::vector<std::string>& args) {
   std::vector<Flag> flags;

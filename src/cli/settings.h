@@ -1,5 +1,5 @@
-// Every setting that a user can give, as a flag or as a key of a TOML file: one table serves both, the
-// help text and settings.toml.
+// Every setting that a user can give, as a flag or as a key of a TOML file: one table serves both,
+// the help text and settings.toml.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,8 @@ struct Settings {
   int64_t rounds = 5;
   bool json = false;
 
-  std::map<std::string, std::string> given;  // what the user said, by setting name: "--batch" or file:line
+  std::map<std::string, std::string>
+      given;  // what the user said, by setting name: "--batch" or file:line
   bool has(const std::string& name) const { return given.count(name) != 0; }
 };
 
@@ -62,8 +63,8 @@ struct Setting {
 // The settings of a verb. An unknown verb has none.
 const std::vector<Setting>& settings_of(const std::string& verb);
 
-// Defaults < TOML file (--config, or settings.toml of a resumed run) < flags. Fails with Exit::usage, naming
-// the flag or file:line, with "did you mean". args: what follows the verb.
+// Defaults < TOML file (--config, or settings.toml of a resumed run) < flags. Fails with
+// Exit::usage, naming the flag or file:line, with "did you mean". args: what follows the verb.
 Settings parse_settings(const std::string& verb, const std::vector<std::string>& args);
 
 // settings.toml: every stored setting of the verb.

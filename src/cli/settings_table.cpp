@@ -78,8 +78,8 @@ Setting on_off(const char* name, bool Settings::*member, const char* help) {
   return {name, "", help,
           [=](Settings& s, const std::string& given, const std::string& where) {
             if (given != "true" && given != "false") {
-              fail(Exit::usage, fmt::format("{}: found '{}', wanted true or false", where,
-                                            printable(given)));
+              fail(Exit::usage,
+                   fmt::format("{}: found '{}', wanted true or false", where, printable(given)));
             }
             s.*member = given == "true";
           },
@@ -131,9 +131,7 @@ List budget_settings() {
   };
 }
 
-Setting batch_size(const char* help) {
-  return whole("batch", &Settings::batch, 1, help, 1 << 20);
-}
+Setting batch_size(const char* help) { return whole("batch", &Settings::batch, 1, help, 1 << 20); }
 
 List sampler_settings(const char* steps_name) {
   return {
@@ -170,7 +168,8 @@ List train_settings() {
       choice("flip", &Settings::flip, "auto|on|off",
              "mirror half of the samples (auto: only image folders)"),
       whole("loader-threads", &Settings::loader_threads, 1, "threads that decode data", 256),
-      whole("seed", &Settings::seed, 0, "of everything random", std::numeric_limits<int64_t>::max()),
+      whole("seed", &Settings::seed, 0, "of everything random",
+            std::numeric_limits<int64_t>::max()),
       whole("save-every", &Settings::save_every, 0, "steps between checkpoints; 0 never saves"),
       whole("keep", &Settings::keep, 0, "newest checkpoints kept; 0 keeps all"),
       whole("sample-every", &Settings::sample_every, 0, "steps between pictures; 0 draws none"),
@@ -190,29 +189,39 @@ Setting json() { return unstored(on_off("json", &Settings::json, "one JSON objec
 
 std::map<std::string, List> make_tables() {
   std::map<std::string, List> tables;
-  tables["plan"] = join({model_settings(), {class_count()}, train_settings(), budget_settings(),
-                         sampler_settings("sample-steps"),
-                         {json(), text("csv", &Settings::csv, "FILE", "write the placement here")}});
-  tables["train"] = join({train_settings(), model_settings(), {class_count()},
-                          sampler_settings("sample-steps"), budget_settings()});
-  tables["sample"] =
-      join({{text("from", &Settings::from, "RUN", "a run's folder, or a checkpoint"),
-             text("classes", &Settings::sample_classes, "A,B,C", "classes to draw (default: all)"),
-             text("out", &Settings::out, "PATH", "grid .png, set .npz, latents .npy, or a folder"),
-             choice("weights", &Settings::weights, "ema|raw", "which weights"),
-             whole("batch", &Settings::sample_batch, 1, "samples drawn together (default: what fits)",
-                   1 << 20),
-             whole("seed", &Settings::seed, 0, "of the noise", std::numeric_limits<int64_t>::max())},
-            sampler_settings("steps"), budget_settings()});
+  tables["plan"] =
+      join({model_settings(),
+            {class_count()},
+            train_settings(),
+            budget_settings(),
+            sampler_settings("sample-steps"),
+            {json(), text("csv", &Settings::csv, "FILE", "write the placement here")}});
+  tables["train"] = join({train_settings(),
+                          model_settings(),
+                          {class_count()},
+                          sampler_settings("sample-steps"),
+                          budget_settings()});
+  tables["sample"] = join(
+      {{text("from", &Settings::from, "RUN", "a run's folder, or a checkpoint"),
+        text("classes", &Settings::sample_classes, "A,B,C", "classes to draw (default: all)"),
+        text("out", &Settings::out, "PATH", "grid .png, set .npz, latents .npy, or a folder"),
+        choice("weights", &Settings::weights, "ema|raw", "which weights"),
+        whole("batch", &Settings::sample_batch, 1, "samples drawn together (default: what fits)",
+              1 << 20),
+        whole("seed", &Settings::seed, 0, "of the noise", std::numeric_limits<int64_t>::max())},
+       sampler_settings("steps"),
+       budget_settings()});
   tables["grad"] = join(
       {{text("weights", &Settings::weights_file, "FILE", "safetensors with the reference's names"),
         text("batch-file", &Settings::batch_file, "FILE", "safetensors with x, noise, t, y"),
         text("out", &Settings::out, "FILE", "loss, output and gradients go here"),
         on_off("debug-memory", &Settings::debug_memory, "prove every op's memory declarations")},
-       model_settings(), budget_settings()});
+       model_settings(),
+       budget_settings()});
   tables["inspect"] = {json(), whole("image-size", &Settings::image_size, 1,
                                      "size that images of a folder are brought to", 16384)};
-  tables["bench"] = join({model_settings(), {class_count(), batch_size("samples of one step")},
+  tables["bench"] = join({model_settings(),
+                          {class_count(), batch_size("samples of one step")},
                           {whole("rounds", &Settings::rounds, 1, "measured rounds", 1000), json()},
                           budget_settings()});
   return tables;

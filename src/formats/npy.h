@@ -57,7 +57,8 @@ std::string format_shape(std::span<const int64_t> shape);
 // Version 1 header with its magic, padded to a multiple of 64. `descr`: "<f4", "|u1", ...
 std::string make_npy_header(std::string_view descr, std::span<const int64_t> shape);
 
-// Writes floats as they come. The file appears on finish(), whole or not at all. Fails with Exit::disk.
+// Writes floats as they come. The file appears on finish(), whole or not at all. Fails with
+// Exit::disk.
 class NpyWriter {
  public:
   NpyWriter(const std::filesystem::path& path, std::span<const int64_t> shape);

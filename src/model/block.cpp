@@ -56,8 +56,7 @@ BlockSaved Block::forward(Builder& b, Buf x, Buf silu_c) const {
   return s;
 }
 
-Block::Gradients Block::backward(Builder& b, const BlockSaved& s, Buf dout,
-                                 Buf dsilu_c) const {
+Block::Gradients Block::backward(Builder& b, const BlockSaved& s, Buf dout, Buf dsilu_c) const {
   const auto scope = b.scope(fmt::format("block{}", index_));
   const Shape rows = {B_ * T_, D_};
   const Buf dmod = b.buffer("d.mod", {B_, kChunks * D_});

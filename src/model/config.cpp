@@ -55,7 +55,8 @@ void validate(const DitConfig& c) {
   within("--classes", c.classes, 0, 10'000'000);
   if (c.width % 4 != 0) {
     fail(Exit::usage, fmt::format("--width: {} is not a multiple of 4", c.width),
-         "the position table has sines and cosines of rows and columns: a quarter of the width each");
+         "the position table has sines and cosines of rows and columns: a quarter of the width "
+         "each");
   }
   if (c.image_size % c.patch != 0) {
     fail(Exit::usage,
@@ -139,9 +140,9 @@ double model_flops_per_sample(const DitConfig& c) {
   macs += kTimeFeatures * D + D * D;                                   // timestep MLP
   for (const BlockShape& shape : c.blocks) {
     const auto inner = static_cast<double>(shape.heads * c.head_width);
-    macs += 6 * D * D;                                        // adaLN
-    macs += T * D * 4 * inner + 2 * T * T * inner;            // qkv, proj, attention
-    macs += T * D * 2 * static_cast<double>(shape.mlp);       // MLP
+    macs += 6 * D * D;                                   // adaLN
+    macs += T * D * 4 * inner + 2 * T * T * inner;       // qkv, proj, attention
+    macs += T * D * 2 * static_cast<double>(shape.mlp);  // MLP
   }
   macs += 2 * D * D + T * D * patch_area * static_cast<double>(c.out_channels());
   return 3 * 2 * macs;

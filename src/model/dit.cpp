@@ -34,7 +34,7 @@ DitSaved Dit::forward(Builder& b, Buf image, Buf t, Buf y) const {
     b.emit("patches", Patchify{B_, c.channels, c.image_size, c.patch}, {image}, {s.patches});
     x = patch_embed_.forward(b, "tokens", s.patches);  // (B*T, D)
     b.emit("positions", AddPositions{B_, T_, D_}, {params_->weight("pos_embed")}, {}, {x});
-    s.silu_c = condition(b, s, t, y);                  // (B, D)
+    s.silu_c = condition(b, s, t, y);  // (B, D)
   }
   for (const Block& block : blocks_) {
     s.blocks.push_back(block.forward(b, x, s.silu_c));

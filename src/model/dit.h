@@ -9,14 +9,14 @@ namespace ebb {
 
 // All that the backward pass of the network may read.
 struct DitSaved {
-  Buf patches;                        // (B*T, C*p*p)
-  Buf features, t_hidden, t_act;      // (B, 256), (B, D), (B, D)
-  Buf y;                              // (B) labels, K meaning none
-  Buf c, silu_c;                      // (B, D)
+  Buf patches;                    // (B*T, C*p*p)
+  Buf features, t_hidden, t_act;  // (B, 256), (B, D), (B, D)
+  Buf y;                          // (B) labels, K meaning none
+  Buf c, silu_c;                  // (B, D)
   std::vector<BlockSaved> blocks;
-  Buf x;                              // (B*T, D)  the last block's output
-  Buf mod, m, stats;                  // (B, 2D), (B*T, D), (B*T, 2)
-  Buf output;                         // (B, C_out, S, S)
+  Buf x;              // (B*T, D)  the last block's output
+  Buf mod, m, stats;  // (B, 2D), (B*T, D), (B*T, 2)
+  Buf output;         // (B, C_out, S, S)
 };
 
 class Dit {

@@ -50,13 +50,13 @@ void initialise(float* values, const ParamSpec& spec, uint64_t seed, const DitCo
     case Init::xavier:
     case Init::normal:
       for (int64_t i = 0; i < count; i += 4) {
-        const auto bits = philox(seed, static_cast<uint32_t>(Stream::init), key,
-                                 static_cast<uint32_t>((i / 4) >> 32), static_cast<uint32_t>(i / 4));
+        const auto bits =
+            philox(seed, static_cast<uint32_t>(Stream::init), key,
+                   static_cast<uint32_t>((i / 4) >> 32), static_cast<uint32_t>(i / 4));
         const auto gauss = normals(bits);
         for (int64_t k = 0; k < 4 && i + k < count; ++k) {
-          values[i + k] = static_cast<float>(spec.init == Init::normal
-                                                 ? 0.02 * gauss[k]
-                                                 : bound * (2 * open_unit(bits[k]) - 1));
+          values[i + k] = static_cast<float>(
+              spec.init == Init::normal ? 0.02 * gauss[k] : bound * (2 * open_unit(bits[k]) - 1));
         }
       }
       return;

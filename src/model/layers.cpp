@@ -8,9 +8,9 @@ Params::Params(Builder& b, const std::vector<ParamSpec>& specs, const std::strin
   for (const ParamSpec& spec : specs) {
     // The fixed position table has no average of its own.
     const bool averaged = !prefix.empty() && spec.trained();
-    const Buf weight = b.declare({(averaged ? prefix : "") + spec.name, spec.layer,
-                                  averaged ? Purpose::ema : Purpose::weight, DType::f32, spec.shape,
-                                  true});
+    const Buf weight =
+        b.declare({(averaged ? prefix : "") + spec.name, spec.layer,
+                   averaged ? Purpose::ema : Purpose::weight, DType::f32, spec.shape, true});
     entries_.emplace(spec.name, Entry{spec, weight, {}});
   }
 }
@@ -24,8 +24,8 @@ Buf Params::weight(const std::string& name) const {
 Buf Params::gradient(Builder& b, const std::string& name) {
   Entry& entry = entries_.at(name);
   if (!entry.gradient) {
-    entry.gradient = b.declare({"grad." + name, entry.spec.layer, Purpose::gradient, DType::f32,
-                                entry.spec.shape, false});
+    entry.gradient = b.declare(
+        {"grad." + name, entry.spec.layer, Purpose::gradient, DType::f32, entry.spec.shape, false});
     b.emit("zero." + name, Zero{element_count(entry.spec.shape)}, {}, {entry.gradient});
   }
   return entry.gradient;

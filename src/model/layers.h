@@ -10,8 +10,8 @@
 
 namespace ebb {
 
-// The parameters of a model inside one program: weights by the reference's names, and gradients that
-// come into being, as zeros, when the first op is about to add to them.
+// The parameters of a model inside one program: weights by the reference's names, and gradients
+// that come into being, as zeros, when the first op is about to add to them.
 class Params {
  public:
   // Declares resident weights. `prefix` picks a set: "" the weights, "ema." their average.
@@ -31,7 +31,7 @@ class Params {
 class LinearLayer {
  public:
   LinearLayer(Params& params, std::string name) : params_(&params), name_(std::move(name)) {}
-  Buf forward(Builder& b, const std::string& label, Buf x) const;       // x (R, K) -> (R, N)
+  Buf forward(Builder& b, const std::string& label, Buf x) const;          // x (R, K) -> (R, N)
   Buf backward_input(Builder& b, const std::string& label, Buf dy) const;  // dy (R, N) -> dx (R, K)
   void backward_params(Builder& b, const std::string& label, Buf dy, Buf x) const;
 

@@ -7,9 +7,12 @@ namespace {
 class StepWriter {
  public:
   StepWriter(const DitConfig& config, const StepSpec& spec, const Device& device)
-      : config_(config), spec_(spec), specs_(parameters(config)), b_("step", device),
-        params_(b_, specs_), image_({spec.batch, config.channels, config.image_size,
-                                     config.image_size}) {}
+      : config_(config),
+        spec_(spec),
+        specs_(parameters(config)),
+        b_("step", device),
+        params_(b_, specs_),
+        image_({spec.batch, config.channels, config.image_size, config.image_size}) {}
 
   Program write() {
     declare_batch();
@@ -106,8 +109,7 @@ class StepWriter {
 
   void update_tensor(const ParamSpec& spec, Buf clip) {
     const auto state = [&](const char* prefix, Purpose purpose) {
-      return b_.declare(
-          {prefix + spec.name, spec.layer, purpose, DType::f32, spec.shape, true});
+      return b_.declare({prefix + spec.name, spec.layer, purpose, DType::f32, spec.shape, true});
     };
     std::vector<Buf> updates = {params_.weight(spec.name), state("m.", Purpose::moment),
                                 state("v.", Purpose::moment)};

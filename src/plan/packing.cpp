@@ -29,9 +29,8 @@ class Placer {
       work_ += static_cast<int64_t>(placed.size()) + 1;
       made.offsets[i] = offset;
       made.peak = std::max(made.peak, offset + block.size);
-      const auto at = std::upper_bound(placed.begin(), placed.end(), offset, [&](int64_t o, int j) {
-        return o < made.offsets[j];
-      });
+      const auto at = std::upper_bound(placed.begin(), placed.end(), offset,
+                                       [&](int64_t o, int j) { return o < made.offsets[j]; });
       placed.insert(at, i);
     }
     return made;
@@ -82,7 +81,10 @@ namespace {
 class Search {
  public:
   explicit Search(const std::vector<LiveBlock>& blocks)
-      : blocks_(blocks), placer_(blocks), bound_(liveness_bound(blocks)), peak_op_(fullest_op(blocks)) {
+      : blocks_(blocks),
+        placer_(blocks),
+        bound_(liveness_bound(blocks)),
+        peak_op_(fullest_op(blocks)) {
     for (size_t i = 0; i < blocks.size(); ++i) {
       if (!blocks[i].life.empty() && blocks[i].size > 0) all_.push_back(static_cast<int>(i));
     }
@@ -96,8 +98,8 @@ class Search {
     attempt(sorted([&](int i) { return size(i) * span(i); }));
     attempt(sorted([&](int i) { return -blocks_[i].life.begin; }));
     attempt(sorted([&](int i) { return blocks_[i].life.end; }));
-    // A training step is nearly a stack: what is alive at its fullest op, piled up in order of birth, leaves
-    // the top free for what comes and goes before and after.
+    // A training step is nearly a stack: what is alive at its fullest op, piled up in order of
+    // birth, leaves the top free for what comes and goes before and after.
     const auto piled = [&](auto rest) {
       return sorted([&, rest](int i) {
         const bool at_peak = blocks_[i].life.begin <= peak_op_ && peak_op_ < blocks_[i].life.end;
@@ -132,9 +134,9 @@ class Search {
     }
   }
 
-  // Blocks that ended above the bound were placed too late: each moves forward by a random distance, and all
-  // are placed again, whether that was better or not. Small blocks fit somewhere: they come last, and
-  // are only placed when the large ones promise something.
+  // Blocks that ended above the bound were placed too late: each moves forward by a random
+  // distance, and all are placed again, whether that was better or not. Small blocks fit somewhere:
+  // they come last, and are only placed when the large ones promise something.
   void squeaky_wheel() {
     if (done()) return;
     std::vector<int> large;
@@ -173,7 +175,7 @@ class Search {
   static constexpr int64_t kWork = 200'000'000;  // comparisons: about a third of a second
   static constexpr uint32_t kRounds = 5000;
   static constexpr uint32_t kRestart = 100;
-  static constexpr int64_t kSmall = 2000;        // a small block is below 1/kSmall of the bound
+  static constexpr int64_t kSmall = 2000;  // a small block is below 1/kSmall of the bound
 
   const std::vector<LiveBlock>& blocks_;
   Placer placer_;

@@ -25,8 +25,8 @@ struct Packing {
 int64_t liveness_bound(const std::vector<LiveBlock>& blocks);
 int fullest_op(const std::vector<LiveBlock>& blocks);  // the first op at which that many are alive
 
-// Greedy first; where that is above the bound, a search over orders of placement. The result depends
-// on the blocks alone, never on time.
+// Greedy first; where that is above the bound, a search over orders of placement. The result
+// depends on the blocks alone, never on time.
 Packing pack(const std::vector<LiveBlock>& blocks);
 
 }  // namespace ebb

@@ -60,8 +60,8 @@ Plan make_plan(Program program, const Residents& residents, int64_t resident_byt
   plan.offsets.resize(program.buffers.size());
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
-    plan.offsets[i] = buffer.resident ? residents.at(buffer.name).offset
-                                      : resident_bytes + packing.offsets[i];
+    plan.offsets[i] =
+        buffer.resident ? residents.at(buffer.name).offset : resident_bytes + packing.offsets[i];
   }
   plan.program = std::move(program);
   plan.resident_bytes = resident_bytes;

@@ -11,8 +11,8 @@
 
 namespace ebb {
 
-// Bytes by purpose and by layer. Buffers count with their alignment; `gap` is what packing could not
-// fill, so that the sum is the arena.
+// Bytes by purpose and by layer. Buffers count with their alignment; `gap` is what packing could
+// not fill, so that the sum is the arena.
 struct Ledger {
   std::array<int64_t, kPurposes> purpose{};
   std::map<std::string, std::array<int64_t, kPurposes>> layer;

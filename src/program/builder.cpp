@@ -30,8 +30,8 @@ Buf Builder::declare(Buffer buffer) {
 
 void Builder::emit(const std::string& name, OpParams params, std::vector<Buf> reads,
                    std::vector<Buf> writes, std::vector<Buf> updates) {
-  Op op{prefix_ + name, layer_,           std::move(params), std::move(reads),
-        std::move(writes), std::move(updates), {}};
+  Op op{prefix_ + name,     layer_, std::move(params), std::move(reads), std::move(writes),
+        std::move(updates), {}};
   check_signature(op);
   if (const int64_t bytes = device_.scratch_bytes(op.params); bytes > 0) {
     op.scratch = buffer(name + ".scratch", {bytes}, Purpose::scratch, DType::u8);
@@ -48,10 +48,11 @@ void Builder::check_signature(const Op& op) const {
     for (size_t i = 0; i < args.size(); ++i) {
       const Buffer& b = program_.buffer(found[i]);
       const int64_t count = element_count(args[i].shape);
-      require(b.type == args[i].type && (b.count() == count || (args[i].or_more && b.count() > count)),
-              "op {} ({}): {} is {} {}{}, wanted {}{}", op.name, op.kind(), args[i].name, b.name,
-              dtype_name(b.type), shape_text(b.shape), dtype_name(args[i].type),
-              shape_text(args[i].shape));
+      require(
+          b.type == args[i].type && (b.count() == count || (args[i].or_more && b.count() > count)),
+          "op {} ({}): {} is {} {}{}, wanted {}{}", op.name, op.kind(), args[i].name, b.name,
+          dtype_name(b.type), shape_text(b.shape), dtype_name(args[i].type),
+          shape_text(args[i].shape));
     }
   };
   compare("reads", wanted.reads, op.reads);

@@ -26,21 +26,21 @@ struct Op {
 // The numbers that change from one run of a program to the next.
 struct Scalars {
   uint64_t seed = 0;
-  int64_t step = 0;                // keys the random numbers,
-  int64_t first_sample = 0;        // with the place of the program's first sample
-  float lr = 0;                    // of this step
-  float bias1 = 1, bias2 = 1;      // 1 - beta^k of Adam
-  double ema_decay = 0;            // of this step
-  float guidance = 1;              // sampling
-  std::array<float, 2> time{};     // sampling: the times of this step's network calls
-  std::array<float, 8> coef{};     // sampling: the coefficients of this step
+  int64_t step = 0;             // keys the random numbers,
+  int64_t first_sample = 0;     // with the place of the program's first sample
+  float lr = 0;                 // of this step
+  float bias1 = 1, bias2 = 1;   // 1 - beta^k of Adam
+  double ema_decay = 0;         // of this step
+  float guidance = 1;           // sampling
+  std::array<float, 2> time{};  // sampling: the times of this step's network calls
+  std::array<float, 8> coef{};  // sampling: the coefficients of this step
 };
 
 // An op's buffers while it runs, in the order that the op's comment names them.
 class Call {
  public:
   std::span<const std::byte* const> reads;
-  std::span<std::byte* const> writes, updates;
+  std::span<std::byte*const> writes, updates;
   std::span<std::byte> scratch;
   const Scalars* scalars = nullptr;
 

@@ -4,8 +4,8 @@
 //   write   set without looking at what was there (a part of the buffer is allowed),
 //   update  read and changed.
 // Activation gradients are set; parameter gradients are added (they are updates).
-// Sizes: B samples, T tokens, D width, H heads, d head width, R rows, n elements, K/N linear in/out.
-// Labels are i32, everything else f32 unless stated. [x] is there only if the flag says so.
+// Sizes: B samples, T tokens, D width, H heads, d head width, R rows, n elements, K/N linear
+// in/out. Labels are i32, everything else f32 unless stated. [x] is there only if the flag says so.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ inline constexpr double kNormEps = 1e-6;
 
 // ---- noise, time, labels -------------------------------------------------------------------
 
-// -> noise (B, n), standard normal, keyed by (seed, step, sample, element). A sample counts from the scalar
-// first_sample plus the op's own.
+// -> noise (B, n), standard normal, keyed by (seed, step, sample, element). A sample counts from
+// the scalar first_sample plus the op's own.
 struct FillNormal {
   static constexpr const char* kName = "fill_normal";
   int64_t B, n;
@@ -204,7 +204,8 @@ struct Zero {
   double flops() const { return 0; }
 };
 
-// ---- normalisation and modulation. mod is (B, chunks*D); shift, scale, gate name a chunk. --------
+// ---- normalisation and modulation. mod is (B, chunks*D); shift, scale, gate name a chunk.
+// --------
 
 // x (B*T, D), mod -> y (B*T, D) = norm(x) (1 + scale) + shift, stats (B*T, 2): mean, 1/std
 struct AdaLN {
@@ -317,7 +318,8 @@ struct ClipScale {
   double flops() const { return 1.0 * count; }
 };
 
-// g (n), clip (2); updates w (n), m (n), v (n), [ema (n)]. Does nothing when the norm is not finite.
+// g (n), clip (2); updates w (n), m (n), v (n), [ema (n)]. Does nothing when the norm is not
+// finite.
 struct AdamW {
   static constexpr const char* kName = "adamw";
   int64_t n;
@@ -346,8 +348,8 @@ struct Guide {
 
 // x (B, C, n), out (B, C or 2C, n), [z (B, C, n) when noisy] -> next (B, C, n)
 // x0 = coef[0] x - coef[1] eps, clamped to [-1, 1] if clip; next = coef[2] x0 + coef[3] x +
-// coef[4] eps + sigma z, where sigma = exp(logvar / 2) and logvar is coef[5], or interpolated with v
-// between coef[5] (v = -1) and coef[6] (v = 1) with learn_sigma. When clip moved x0, eps is made
+// coef[4] eps + sigma z, where sigma = exp(logvar / 2) and logvar is coef[5], or interpolated with
+// v between coef[5] (v = -1) and coef[6] (v = 1) with learn_sigma. When clip moved x0, eps is made
 // consistent with it: eps = (coef[0] x - x0) / coef[1].
 struct DiffusionStep {
   static constexpr const char* kName = "diffusion_step";
@@ -366,12 +368,13 @@ struct FlowStep {
   double flops() const { return 4.0 * B * C * n; }
 };
 
-using OpParams = std::variant<
-    FillNormal, DrawTimes, DropLabels, Diffuse, FillTime, Patchify, Unpatchify, UnpatchifyBackward,
-    AddPositions, TimeEmbed, LabelEmbed, LabelEmbedBackward, Linear, LinearBackwardInput,
-    LinearBackwardWeight, LinearBackwardBias, Silu, SiluBackward, Gelu, GeluBackward, Add, Repeat,
-    Zero, AdaLN, AdaLNBackward, AddGated, AddGatedBackward, QkNorm, QkNormBackward, Attention,
-    AttentionBackward, DdpmLoss, FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW, LabelsAndNull, Guide,
-    DiffusionStep, FlowStep>;
+using OpParams =
+    std::variant<FillNormal, DrawTimes, DropLabels, Diffuse, FillTime, Patchify, Unpatchify,
+                 UnpatchifyBackward, AddPositions, TimeEmbed, LabelEmbed, LabelEmbedBackward,
+                 Linear, LinearBackwardInput, LinearBackwardWeight, LinearBackwardBias, Silu,
+                 SiluBackward, Gelu, GeluBackward, Add, Repeat, Zero, AdaLN, AdaLNBackward,
+                 AddGated, AddGatedBackward, QkNorm, QkNormBackward, Attention, AttentionBackward,
+                 DdpmLoss, FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW, LabelsAndNull, Guide,
+                 DiffusionStep, FlowStep>;
 
 }  // namespace ebb

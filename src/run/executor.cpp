@@ -39,7 +39,8 @@ Executor::Executor(const Plan& plan, const Device& device, std::byte* arena, Mod
       note_end(b);
     }
     if (op.scratch) {
-      bound.scratch = {place(op.scratch), static_cast<size_t>(plan.program.buffer(op.scratch).bytes())};
+      bound.scratch = {place(op.scratch),
+                       static_cast<size_t>(plan.program.buffer(op.scratch).bytes())};
       note_end(op.scratch);
     }
     bound_.push_back(std::move(bound));
@@ -105,9 +106,9 @@ void Executor::poison(int buffer) {
   std::memset(arena_ + plan_.offsets[buffer], kPoison, plan_.program.buffers[buffer].bytes());
 }
 
-// Everything that the op did not declare is poisoned while it runs: if it reads such bytes it computes
-// NaN, and if it writes them the poison is gone. Declared reads must come out unchanged. A buffer is
-// poisoned when it is born and again when it dies.
+// Everything that the op did not declare is poisoned while it runs: if it reads such bytes it
+// computes NaN, and if it writes them the poison is gone. Declared reads must come out unchanged. A
+// buffer is poisoned when it is born and again when it dies.
 void Executor::run_op_checked(int index, const Scalars& scalars) {
   const Op& op = plan_.program.ops[index];
   const auto buffers = static_cast<int>(plan_.program.buffers.size());

@@ -36,8 +36,8 @@ class Executor {
     return reinterpret_cast<T*>(place(plan_.program.at(name)));
   }
 
-  // The end of the highest buffer (with its alignment) that any op was given so far: the measured peak of
-  // the arena.
+  // The end of the highest buffer (with its alignment) that any op was given so far: the measured
+  // peak of the arena.
   int64_t peak_bytes() const { return peak_bytes_; }
   const std::vector<TimelinePoint>& timeline() const { return timeline_; }
 
@@ -63,7 +63,8 @@ class Executor {
   std::vector<Bound> bound_;
   int64_t peak_bytes_ = 0;
   std::vector<int64_t> live_bytes_;  // at each op; for the timeline
-  std::vector<bool> host_owned_;     // by buffer: no op touches it, other threads may; for debug_memory
+  std::vector<bool>
+      host_owned_;  // by buffer: no op touches it, other threads may; for debug_memory
   std::vector<TimelinePoint> timeline_;
 };
 

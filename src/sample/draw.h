@@ -23,8 +23,8 @@ class Drawer {
 
   // Draws `count` samples, a whole batch at a time (the last one filled up and cut).
   // take(first, count, values): (count, C, S, S) of the samples first .. first + count - 1; it is
-  // called in order, and the values are gone when it returns. A sample is a function of the seed, its
-  // place and its label; another batch size changes its last digits only.
+  // called in order, and the values are gone when it returns. A sample is a function of the seed,
+  // its place and its label; another batch size changes its last digits only.
   using LabelOf = std::function<int32_t(int64_t place)>;
   using Take = std::function<void(int64_t first, int64_t count, const float* values)>;
   void draw(int64_t count, const LabelOf& label_of, uint64_t seed, const Take& take);

@@ -12,9 +12,9 @@ namespace ebb {
 struct OutputSpec {
   std::filesystem::path path;
   DitConfig config;
-  bool pixels = true;             // what the model draws are pictures
-  std::vector<int32_t> classes;   // drawn one after the other
-  int64_t each = 1;               // samples of each class
+  bool pixels = true;            // what the model draws are pictures
+  std::vector<int32_t> classes;  // drawn one after the other
+  int64_t each = 1;              // samples of each class
 
   int64_t count() const { return static_cast<int64_t>(classes.size()) * each; }
   int32_t label(int64_t place) const { return classes[place / each]; }
@@ -24,7 +24,8 @@ struct OutputSpec {
   int64_t held_bytes() const;
 };
 
-// Takes samples in order. Nothing appears under the path before finish(), but for a folder's pictures.
+// Takes samples in order. Nothing appears under the path before finish(), but for a folder's
+// pictures.
 class SampleOutput {
  public:
   virtual ~SampleOutput() = default;

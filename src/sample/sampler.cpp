@@ -23,7 +23,9 @@ bool is_diffusion(SamplerKind kind) {
 class SamplerWriter {
  public:
   SamplerWriter(const DitConfig& config, const SamplerSpec& spec, const Device& device)
-      : config_(config), spec_(spec), b_("sampler", device),
+      : config_(config),
+        spec_(spec),
+        b_("sampler", device),
         params_(b_, parameters(config), spec.weights_prefix),
         image_({spec.batch, config.channels, config.image_size, config.image_size}) {}
 
@@ -64,8 +66,8 @@ class SamplerWriter {
 
   void flow_step(Buf x, Buf next) {
     const auto step = [&](bool second, int first) {
-      return FlowStep{spec_.batch, config_.channels,    config_.pixels(),
-                      config_.learn_sigma, second, first};
+      return FlowStep{spec_.batch,         config_.channels, config_.pixels(),
+                      config_.learn_sigma, second,           first};
     };
     const Buf k1 = network(x, 0);
     if (spec_.kind == SamplerKind::euler) {
@@ -188,12 +190,11 @@ void validate(const SamplerSpec& spec, const DitConfig& config) {
          flow ? "use --sampler euler or heun" : "use --sampler ddpm or ddim");
   }
   if (spec.steps < 1 || spec.steps > kDiffusionSteps) {
-    fail(Exit::usage, fmt::format("sampler steps: found {}, wanted 1 to {}", spec.steps,
-                                  kDiffusionSteps));
+    fail(Exit::usage,
+         fmt::format("sampler steps: found {}, wanted 1 to {}", spec.steps, kDiffusionSteps));
   }
   if (spec.guidance != 1 && config.classes == 0) {
-    fail(Exit::usage, "--guidance: this model has no classes to guide by",
-         "leave --guidance at 1");
+    fail(Exit::usage, "--guidance: this model has no classes to guide by", "leave --guidance at 1");
   }
 }
 

@@ -18,9 +18,9 @@ struct SamplerSpec {
   SamplerKind kind = SamplerKind::euler;
   int steps = 50;
   int64_t batch = 1;
-  float guidance = 1;                // 1: none, and the network sees each sample once
-  bool guide_three_channels = false; // the reference's quirk: only channels 0-2 are guided
-  bool clip = false;                 // clamp the predicted clean image to [-1, 1] (ddpm and ddim)
+  float guidance = 1;                 // 1: none, and the network sees each sample once
+  bool guide_three_channels = false;  // the reference's quirk: only channels 0-2 are guided
+  bool clip = false;                  // clamp the predicted clean image to [-1, 1] (ddpm and ddim)
   std::string weights_prefix = "ema.";  // "" for the raw weights
 };
 

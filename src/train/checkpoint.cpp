@@ -37,8 +37,9 @@ std::vector<std::filesystem::path> checkpoints_of(const std::filesystem::path& r
 std::string field(const SafetensorsReader& file, const char* key) {
   const auto found = file.metadata().find(key);
   if (found == file.metadata().end()) {
-    fail(Exit::disk, fmt::format("{}: no {} in its metadata: not a checkpoint of Ebb",
-                                 file.path().string(), key),
+    fail(Exit::disk,
+         fmt::format("{}: no {} in its metadata: not a checkpoint of Ebb", file.path().string(),
+                     key),
          "give a file of runs/NAME/checkpoints/, or use it with --weights");
   }
   return found->second;
@@ -130,8 +131,9 @@ void load_state(const SafetensorsReader& file, const Plan& plan, std::byte* aren
                                           : "the file is of another model");
     }
     if (entry->shape != buffer.shape) {
-      fail(Exit::disk, fmt::format("{}: {} has shape {}, wanted {}", where, buffer.name,
-                                   shape_text(entry->shape), shape_text(buffer.shape)),
+      fail(Exit::disk,
+           fmt::format("{}: {} has shape {}, wanted {}", where, buffer.name,
+                       shape_text(entry->shape), shape_text(buffer.shape)),
            "the file is of another model");
     }
     file.read_f32(*entry, values, buffer.count());
@@ -163,8 +165,8 @@ DitConfig model_of(const SafetensorsReader& file, const DitConfig& given, bool h
   const int64_t out = shape("final_layer.linear.weight", 2)[0];
   c.learn_sigma = out == 2 * c.channels * c.patch * c.patch;
   if (file.find("pos_embed") != nullptr) {
-    const auto grid =
-        static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(shape("pos_embed", 3)[1]))));
+    const auto grid = static_cast<int64_t>(
+        std::llround(std::sqrt(static_cast<double>(shape("pos_embed", 3)[1]))));
     c.image_size = grid * c.patch;
   }
   int64_t depth = 0;

@@ -74,18 +74,21 @@ class Trainer {
   std::span<std::byte> loader_memory() {
     const Plan& plan = plans_.plans[0];
     const Buf b = plan.program.at(kLoaderMemory);
-    return {arena_.data() + plan.offsets[b.id], static_cast<size_t>(plan.program.buffer(b).bytes())};
+    return {arena_.data() + plan.offsets[b.id],
+            static_cast<size_t>(plan.program.buffer(b).bytes())};
   }
 
   void check_folder() const {
     const auto newest = newest_checkpoint(o_.out);
     if (!o_.resume && newest) {
-      fail(Exit::usage, fmt::format("--out: {} already holds a run ({})", o_.out.string(),
-                                    newest->filename().string()),
+      fail(Exit::usage,
+           fmt::format("--out: {} already holds a run ({})", o_.out.string(),
+                       newest->filename().string()),
            "--resume goes on with it; another --out starts afresh");
     }
     if (o_.resume && !newest) {
-      fail(Exit::disk, fmt::format("--resume: no checkpoint in {}", (o_.out / "checkpoints").string()),
+      fail(Exit::disk,
+           fmt::format("--resume: no checkpoint in {}", (o_.out / "checkpoints").string()),
            "give the --out of an earlier run, or leave --resume out");
     }
   }
@@ -156,9 +159,14 @@ class Trainer {
     check_numbers(loss, norm);
     ++done_;
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    return {done_, loss, scalars.lr, norm, taken.count(),
+    return {done_,
+            loss,
+            scalars.lr,
+            norm,
+            taken.count(),
             static_cast<double>(o_.step.batch) / taken.count(),
-            std::max(step_.peak_bytes(), drawn_peak_), process_peak_bytes()};
+            std::max(step_.peak_bytes(), drawn_peak_),
+            process_peak_bytes()};
   }
 
   // A norm that is not finite has kept the update from being applied.
@@ -181,16 +189,14 @@ class Trainer {
                      kept ? "the last good state is " + kept->string() : "nothing was saved yet"));
   }
 
-  bool due(int64_t every) const {
-    return every > 0 && (done_ % every == 0 || done_ == o_.steps);
-  }
+  bool due(int64_t every) const { return every > 0 && (done_ % every == 0 || done_ == o_.steps); }
 
   void save() {
     const auto path = checkpoint_path(o_.out, done_);
-    save_checkpoint(path,
-                    {done_, done_ * o_.step.batch, o_.seed, o_.config, source_.info().pixels,
-                     o_.settings},
-                    plans_.plans[0], arena_.data());
+    save_checkpoint(
+        path,
+        {done_, done_ * o_.step.batch, o_.seed, o_.config, source_.info().pixels, o_.settings},
+        plans_.plans[0], arena_.data());
     prune_checkpoints(o_.out, o_.keep);
     saved_ = done_;
   }

@@ -19,20 +19,20 @@ struct TrainOptions {
   StepSpec step;
   int64_t steps = 0;
   double lr = 1e-4;
-  int64_t warmup = 0;       // steps over which lr grows linearly from 0
+  int64_t warmup = 0;  // steps over which lr grows linearly from 0
   double ema_decay = 0.9999;
-  bool ema_ramp = false;    // shorter averages at the start: min(decay, (1 + k) / (10 + k))
+  bool ema_ramp = false;  // shorter averages at the start: min(decay, (1 + k) / (10 + k))
   uint64_t seed = 0;
   int64_t save_every = 1000, sample_every = 0, log_every = 100;  // steps; 0: never, nor at the end
-  int64_t keep = 3;         // newest checkpoints kept; 0: all
+  int64_t keep = 3;                                              // newest checkpoints kept; 0: all
   bool flip = false;
   int loader_threads = 1;
   bool debug_memory = false;
   int64_t budget_bytes = 0;
   bool resume = false;
-  std::string settings;     // TOML, written beside the checkpoints and into them
-  std::string name;         // of the model, for messages
-  SamplerSpec sampler;      // of the pictures every sample_every steps
+  std::string settings;  // TOML, written beside the checkpoints and into them
+  std::string name;      // of the model, for messages
+  SamplerSpec sampler;   // of the pictures every sample_every steps
   std::vector<int32_t> sample_classes;
   int64_t samples_each = 0;  // of each class
 };
@@ -44,8 +44,8 @@ std::vector<Program> training_programs(const TrainOptions& options, int64_t load
 // lr, Adam's bias corrections and EMA decay of step k (0-based).
 Scalars step_scalars(const TrainOptions& options, int64_t k);
 
-// Runs until options.steps or a stop signal. Returns the exit code of the program: 0, or 128 + signal
-// with the state saved. Fails as cli.md says.
+// Runs until options.steps or a stop signal. Returns the exit code of the program: 0, or 128 +
+// signal with the state saved. Fails as cli.md says.
 int train(const TrainOptions& options, const Source& source);
 
 }  // namespace ebb

@@ -162,16 +162,17 @@ void run(const Attention& op, const Call& call) {
   });
 }
 
-// ---- backward -------------------------------------------------------------------------------------
-// A task owns a range of keys of one head: their dk and dv are its own, and it sums the part of dq
-// that flows through them. With several tasks per head the parts are added afterwards, in order.
+// ---- backward
+// ------------------------------------------------------------------------------------- A task owns
+// a range of keys of one head: their dk and dv are its own, and it sums the part of dq that flows
+// through them. With several tasks per head the parts are added afterwards, in order.
 
 namespace {
 
 struct BackwardScratch {
-  float *q, *dout, *dr;            // the head's queries: packed tiles of q and do, rowsum(do * o)
-  float *kt, *vt, *k;              // the key tile, packed
-  float *p, *dp, *dk, *dv, *dq;    // dq: (T, padded(d)), this task's part
+  float *q, *dout, *dr;          // the head's queries: packed tiles of q and do, rowsum(do * o)
+  float *kt, *vt, *k;            // the key tile, packed
+  float *p, *dp, *dk, *dv, *dq;  // dq: (T, padded(d)), this task's part
   static int64_t floats(int64_t T, int64_t d) {
     return 2 * query_tiles(T) * packed_size(kQueries, d) + T + 3 * kKeys * padded(d) +
            2 * kQueries * kKeys + 2 * kKeys * padded(d) + T * padded(d) + 11 * 16;
@@ -283,8 +284,12 @@ void run(const AttentionBackward& op, const Call& call) {
     const Head head = head_of(call.read(1), task / cuts, op.T, op.H, op.d);
     float* dhead = dqkv + (head.q - call.read(1));
     const BackwardTask work{
-        op, head, call.read(0) + head.o_offset, call.read(2) + head.o_offset,
-        call.read(3) + task / cuts * op.T, dhead,
+        op,
+        head,
+        call.read(0) + head.o_offset,
+        call.read(2) + head.o_offset,
+        call.read(3) + task / cuts * op.T,
+        dhead,
         BackwardScratch(memory + thread * BackwardScratch::floats(op.T, op.d), op.T, op.d)};
     work.prepare_queries();
     const int64_t cut = task % cuts;

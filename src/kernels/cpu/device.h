@@ -20,9 +20,9 @@ int allowed_cpus();
 // The instruction set that oneDNN found, for `bench` and the calibration's identity.
 std::string cpu_isa();
 
-// Runs a linear layer forward and backward once, in memory of its own that it gives back: brings up the
-// thread team and the packing memory that oneDNN takes by itself, so that both can be measured before
-// memory is planned. Returns the bytes that it took for operands and scratch.
+// Runs a linear layer forward and backward once, in memory of its own that it gives back: brings up
+// the thread team and the packing memory that oneDNN takes by itself, so that both can be measured
+// before memory is planned. Returns the bytes that it took for operands and scratch.
 int64_t warm_up_cpu(const Linear& shape);
 
 // Rates of this machine now, from a short probe (about 50 ms): matrix products and memory.

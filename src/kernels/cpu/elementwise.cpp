@@ -14,8 +14,8 @@ void each_lane(int64_t n, Body body) {
   parallel_range(n, 4096, 1, [&](int64_t begin, int64_t end) { for_lanes(begin, end, body); });
 }
 
-// gelu(x) = x s with s = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): the tanh form, rewritten so
-// that one exponential and one division serve.
+// gelu(x) = x s with s = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): the tanh form, rewritten
+// so that one exponential and one division serve.
 constexpr float kTwoRoot = 1.5957691216057308f;  // 2 sqrt(2/pi)
 constexpr float kCubic = 0.044715f;
 

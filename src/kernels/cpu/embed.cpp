@@ -30,7 +30,8 @@ void run(const Patchify& op, const Call& call) {
 
 namespace {
 
-// visit(index in the token matrix, index in the image) for every element, tokens split over threads.
+// visit(index in the token matrix, index in the image) for every element, tokens split over
+// threads.
 template <typename Visit>
 void each_token_element(int64_t B, int64_t C, int64_t S, int64_t p, Visit visit) {
   const int64_t grid = S / p;

@@ -32,8 +32,8 @@ dnnl::stream& stream() {
   return made;
 }
 
-// c (M, N) = a (M, K) b (K, N) [+ bias] or, with accumulate, c += a b. A transposed operand is stored
-// the other way round.
+// c (M, N) = a (M, K) b (K, N) [+ bias] or, with accumulate, c += a b. A transposed operand is
+// stored the other way round.
 struct MatmulShape {
   int64_t M, N, K;
   bool a_transposed, b_transposed, bias, accumulate;
@@ -54,8 +54,7 @@ class Matmul {
       sum.append_sum(1.0f);
       attr.set_post_ops(sum);
     }
-    const auto desc =
-        s.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
+    const auto desc = s.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
     const dnnl::matmul::primitive_desc made(desc, attr, engine());
     primitive_ = dnnl::matmul(made);
     scratch_bytes_ = static_cast<int64_t>(made.scratchpad_desc().get_size());
@@ -97,9 +96,7 @@ Matmul& matmul(const MatmulShape& shape) {
   return *found;
 }
 
-MatmulShape shape_of(const Linear& op) {
-  return {op.R, op.N, op.K, false, true, true, false};
-}
+MatmulShape shape_of(const Linear& op) { return {op.R, op.N, op.K, false, true, true, false}; }
 MatmulShape shape_of(const LinearBackwardInput& op) {
   return {op.R, op.K, op.N, false, false, false, false};
 }

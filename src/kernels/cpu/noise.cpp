@@ -10,10 +10,9 @@ namespace ebb::cpu {
 namespace {
 
 std::array<uint32_t, 4> draw(const Call& call, Stream stream, int64_t sample, int64_t block) {
-  return philox(call.scalars->seed, static_cast<uint32_t>(stream),
-                static_cast<uint32_t>(call.scalars->step),
-                static_cast<uint32_t>(call.scalars->first_sample + sample),
-                static_cast<uint32_t>(block));
+  return philox(
+      call.scalars->seed, static_cast<uint32_t>(stream), static_cast<uint32_t>(call.scalars->step),
+      static_cast<uint32_t>(call.scalars->first_sample + sample), static_cast<uint32_t>(block));
 }
 
 }  // namespace

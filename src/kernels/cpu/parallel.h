@@ -20,7 +20,7 @@ void parallel_range(int64_t count, int64_t grain, int64_t work_per_item, Body bo
     if (count > 0) body(int64_t{0}, count);
     return;
   }
-#pragma omp parallel num_threads(static_cast<int>(threads))
+#pragma omp parallel num_threads(static_cast <int>(threads))
   {
     const int64_t self = omp_get_thread_num();
     const int64_t begin = std::min(count, grains * self / threads * grain);
@@ -37,7 +37,7 @@ void parallel_tasks(int64_t tasks, Body body) {
     for (int64_t task = 0; task < tasks; ++task) body(task, 0);
     return;
   }
-#pragma omp parallel for schedule(dynamic, 1) num_threads(static_cast<int>(threads))
+#pragma omp parallel for schedule(dynamic, 1) num_threads(static_cast <int>(threads))
   for (int64_t task = 0; task < tasks; ++task) body(task, omp_get_thread_num());
 }
 

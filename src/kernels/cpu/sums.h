@@ -1,5 +1,6 @@
-// Per-sample sums over tokens in a fixed order: a sample's tokens are cut into chunks of kChunkRows;
-// each chunk sums into a partial row of scratch, and the partial rows are added in order.
+// Per-sample sums over tokens in a fixed order: a sample's tokens are cut into chunks of
+// kChunkRows; each chunk sums into a partial row of scratch, and the partial rows are added in
+// order.
 #pragma once
 
 #include <algorithm>

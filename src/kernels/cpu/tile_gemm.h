@@ -1,6 +1,7 @@
 // Small matrix products inside one thread, for attention's tiles: c (M, N) [+]= a (M, K) b (K, N).
-// a is read element by element through two strides, so it may be transposed. b is packed in panels of
-// kPanel columns, each (K, panel width) and contiguous; the last panel is as narrow as it needs to be.
+// a is read element by element through two strides, so it may be transposed. b is packed in panels
+// of kPanel columns, each (K, panel width) and contiguous; the last panel is as narrow as it needs
+// to be.
 #pragma once
 
 #include <cstdint>

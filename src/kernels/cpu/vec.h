@@ -89,12 +89,14 @@ template <typename Body>
 inline void for_lanes(int64_t begin, int64_t end, Body body) {
   int64_t i = begin;
   for (; i + kLanes <= end; i += kLanes) {
-    body(i, [](const float* p) { return load(p); }, [](float* p, Vec v) { store(p, v); });
+    body(
+        i, [](const float* p) { return load(p); }, [](float* p, Vec v) { store(p, v); });
   }
   if (i < end) {
     const int64_t rest = end - i;
-    body(i, [rest](const float* p) { return load_part(p, rest); },
-         [rest](float* p, Vec v) { store_part(p, v, rest); });
+    body(
+        i, [rest](const float* p) { return load_part(p, rest); },
+        [rest](float* p, Vec v) { store_part(p, v, rest); });
   }
 }
 
