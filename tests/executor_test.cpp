@@ -86,11 +86,8 @@ TEST(Executor, TheTimelineReachesThePlannedPeak) {
   int64_t most = 0;
   for (size_t i = 0; i < timeline.size(); ++i) {
     int64_t live = 0;
-    for (size_t b = 0; b < plan.lives.size(); ++b) {
-      const Lifetime& life = plan.lives[b];
-      if (life.begin <= static_cast<int>(i) && static_cast<int>(i) < life.end) {
-        live += plan.program.buffers[b].bytes();
-      }
+    for (size_t b = 0; b < plan.held.size(); ++b) {
+      if (plan.held[b].contains(static_cast<int>(i))) live += plan.program.buffers[b].bytes();
     }
     EXPECT_EQ(timeline[i].op, static_cast<int>(i));
     EXPECT_EQ(timeline[i].live_bytes, live);

@@ -125,9 +125,15 @@ inline Column from_device(const Arg& arg, GuardedBytes& b) {
   return arg.type == DType::f32 ? get<float>(b) : get<double>(b);
 }
 
+// An output in the place of an input.
+struct InPlace {
+  int write = -1, read = -1;
+};
+
 // Runs the device on a copy of the inputs; what it wrote and updated is in the result.
 inline OpValues<double> run_on_device(const OpParams& params, const OpValues<double>& inputs,
-                                      const Scalars& scalars, std::byte scratch_fill) {
+                                      const Scalars& scalars, std::byte scratch_fill,
+                                      InPlace in_place = {}) {
   const Signature s = signature(params);
   const auto load = [](const std::vector<Arg>& args, const std::vector<Column>& columns) {
     std::vector<GuardedBytes> made;
@@ -144,6 +150,7 @@ inline OpValues<double> run_on_device(const OpParams& params, const OpValues<dou
   for (auto& b : reads) read_at.push_back(b.data());
   for (auto& b : writes) write_at.push_back(b.data());
   for (auto& b : updates) update_at.push_back(b.data());
+  if (in_place.write >= 0) write_at[in_place.write] = reads[in_place.read].data();
   Call call;
   call.reads = read_at;
   call.writes = write_at;
@@ -161,6 +168,7 @@ inline OpValues<double> run_on_device(const OpParams& params, const OpValues<dou
     return made;
   };
   EXPECT_TRUE(scratch.guards_hold()) << "scratch was overrun";
+  if (in_place.write >= 0) std::swap(writes[in_place.write], reads[in_place.read]);
   return {store(s.reads, reads), store(s.writes, writes), store(s.updates, updates)};
 }
 
@@ -197,6 +205,14 @@ inline void check_against_reference(const OpParams& params, const Check& check =
     EXPECT_TRUE(same_bits(got.reads, inputs.reads)) << "a read buffer was changed";
     EXPECT_TRUE(same_bits(got.writes, again.writes) && same_bits(got.updates, again.updates))
         << "a second run gave other bits";
+    for (size_t w = 0; w < s.writes.size(); ++w) {
+      for (const int r : s.writes[w].over) {
+        const auto over = run_on_device(params, inputs, check.scalars, std::byte{0xff},
+                                        {static_cast<int>(w), r});
+        EXPECT_TRUE(same_bits(got.writes, over.writes) && same_bits(got.updates, over.updates))
+            << s.writes[w].name << " in the place of " << s.reads[r].name << " gave other bits";
+      }
+    }
     for (size_t i = 0; i < s.writes.size(); ++i) {
       expect_close(s.writes[i].name, got.writes[i], want.writes[i], check.tolerance);
     }

@@ -20,7 +20,7 @@ TEST(UpdateOps, AgreeWithTheReference) {
   }
   for (const int64_t count : {1, 7, 130}) {
     for (const float limit : {0.0f, 0.5f, 1000.0f}) {
-      check_against_reference(ClipScale{count, limit});
+      check_against_reference(ClipScale{0, count, limit});
     }
   }
 }
@@ -54,7 +54,7 @@ TEST(UpdateOps, AGradientThatIsNotFiniteHasNoFiniteNorm) {
     EXPECT_FALSE(std::isfinite(v.writes[0][0]));
     const OpValues<double> clip{{v.writes[0]}, {Column(2)}, {}};
     EXPECT_FALSE(std::isfinite(
-        run_on_device(ClipScale{1, 1.0f}, clip, test_scalars(), std::byte{0}).writes[0][0]));
+        run_on_device(ClipScale{0, 1, 1.0f}, clip, test_scalars(), std::byte{0}).writes[0][0]));
   }
 }
 
@@ -67,8 +67,8 @@ TEST(UpdateOps, HugeAndTinyGradientsHaveANorm) {
 
 TEST(UpdateOps, ClippingIsThatOfTorch) {
   const Column norms = {9.0, 16.0};
-  const auto factor = [&](float limit) { return outputs_of(ClipScale{2, limit}, {norms})[0][1]; };
-  EXPECT_EQ(outputs_of(ClipScale{2, 1}, {norms})[0][0], 5);
+  const auto factor = [&](float limit) { return outputs_of(ClipScale{0, 2, limit}, {norms})[0][1]; };
+  EXPECT_EQ(outputs_of(ClipScale{0, 2, 1}, {norms})[0][0], 5);
   EXPECT_EQ(factor(0), 1);
   EXPECT_EQ(factor(6), 1);
   EXPECT_DOUBLE_EQ(factor(2), 2 / (5 + 1e-6));

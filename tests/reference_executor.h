@@ -26,7 +26,8 @@ class ReferenceExecutor {
       const bool zero = b.resident || given[i];
       const double start = zero ? 0 : std::numeric_limits<double>::quiet_NaN();
       // Scratch is the kernels' own: no twin looks at it.
-      values_.emplace_back(b.purpose == Purpose::scratch ? 0 : b.count(), T(start));
+      const bool empty = b.purpose == Purpose::scratch || b.is_view();
+      values_.emplace_back(empty ? 0 : b.count(), T(start));
     }
   }
 
@@ -44,17 +45,34 @@ class ReferenceExecutor {
   }
 
   void run(const Scalars& scalars) {
-    for (const Op& op : program_.ops) {
+    int next = 0;
+    for (const Loop& loop : program_.loops) {
+      run_ops(next, loop.begin, 0, scalars);
+      for (int64_t i = 0; i < loop.count; ++i) run_ops(loop.begin, loop.end, i, scalars);
+      next = loop.end;
+    }
+    run_ops(next, static_cast<int>(program_.ops.size()), 0, scalars);
+  }
+
+ private:
+  void run_ops(int begin, int end, int64_t iteration, const Scalars& scalars) {
+    const auto place = [&](Buf b) {
+      const View& view = program_.buffer(b).view;
+      const int64_t size = dtype_bytes(program_.buffer(b).type);
+      return at(program_.root(b)).data() + (view.offset + iteration * view.stride) / size;
+    };
+    for (int i = begin; i < end; ++i) {
+      const Op& op = program_.ops[i];
       Refs<T> r;
-      for (const Buf b : op.reads) r.reads.push_back(at(b).data());
-      for (const Buf b : op.writes) r.writes.push_back(at(b).data());
-      for (const Buf b : op.updates) r.updates.push_back(at(b).data());
+      for (const Buf b : op.reads) r.reads.push_back(place(b));
+      for (const Buf b : op.writes) r.writes.push_back(place(b));
+      for (const Buf b : op.updates) r.updates.push_back(place(b));
       r.scalars = &scalars;
+      r.iteration = iteration;
       run_reference(op.params, r);
     }
   }
 
- private:
   const Program& program_;
   std::vector<std::vector<T>> values_;
 };

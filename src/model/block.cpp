@@ -18,6 +18,7 @@ Block::Block(const DitConfig& config, int64_t index, int64_t batch, Params& para
       D_(config.width),
       H_(config.blocks[index].heads),
       d_(config.head_width),
+      mlp_(config.blocks[index].mlp),
       qk_norm_(config.qk_norm),
       name_(fmt::format("blocks.{}.", index)),
       params_(&params),
@@ -27,104 +28,176 @@ Block::Block(const DitConfig& config, int64_t index, int64_t batch, Params& para
       fc1_(params, name_ + "mlp.fc1"),
       fc2_(params, name_ + "mlp.fc2") {}
 
-BlockSaved Block::forward(Builder& b, Buf x, Buf silu_c) const {
+BlockTensors Block::forward(Builder& b, Buf out, Buf x, Buf silu_c, const KeepSet& keep) const {
   const auto scope = b.scope(fmt::format("block{}", index_));
-  const Shape rows = {B_ * T_, D_};
-  const Shape stats = {B_ * T_, 2};
-  BlockSaved s;
-  s.x = x;
-  s.silu_c = silu_c;
-  s.mod = modulation_.forward(b, "mod", silu_c);
-
-  s.m1 = b.buffer("attn.in", rows);
-  s.stats1 = b.buffer("attn.stats", stats);
-  b.emit("attn.in", AdaLN{B_, T_, D_, kChunks, kShift1, kScale1}, {x, s.mod}, {s.m1, s.stats1});
-  s.qkv = qkv_.forward(b, "attn.qkv", s.m1);
-  s.o = attention(b, s);
-  s.proj = proj_.forward(b, "attn.proj", s.o);
-  s.x1 = b.buffer("attn.out", rows);
-  b.emit("attn.out", AddGated{B_, T_, D_, kChunks, kGate1}, {x, s.proj, s.mod}, {s.x1});
-
-  s.m2 = b.buffer("mlp.in", rows);
-  s.stats2 = b.buffer("mlp.stats", stats);
-  b.emit("mlp.in", AdaLN{B_, T_, D_, kChunks, kShift2, kScale2}, {s.x1, s.mod}, {s.m2, s.stats2});
-  s.u = fc1_.forward(b, "mlp.u", s.m2);
-  s.g = gelu(b, "mlp.gelu", s.u);
-  s.y = fc2_.forward(b, "mlp.y", s.g);
-  s.out = b.buffer("out", rows);
-  b.emit("out", AddGated{B_, T_, D_, kChunks, kGate2}, {s.x1, s.y, s.mod}, {s.out});
-  return s;
+  BlockTensors t;
+  t.x = x;
+  t.silu_c = silu_c;
+  // Without qk-norm the normed tensor is qkv itself.
+  t.keep = qk_norm_ == QkNormKind::none ? keep.with(Tensor::normed, keep.has(Tensor::qkv)) : keep;
+  need(b, t, Tensor::y);
+  b.emit("out", AddGated{B_, T_, D_, kChunks, kGate2},
+         {need(b, t, Tensor::x1), need(b, t, Tensor::y), need(b, t, Tensor::mod)}, {out});
+  for (int i = 0; i < kBlockTensors; ++i) {
+    if (!t.keep.has(static_cast<Tensor>(i))) t.made[i] = t.aside[i] = {};
+  }
+  return t;
 }
 
-Block::Gradients Block::backward(Builder& b, const BlockSaved& s, Buf dout, Buf dsilu_c) const {
+Buf Block::need(Builder& b, BlockTensors& t, Tensor tensor) const {
+  const int i = static_cast<int>(tensor);
+  if (!t.made[i]) make(b, t, tensor);
+  return t.made[i];
+}
+
+// Each tensor of the block, from those before it. Backward makes again what was not kept, with the
+// same op on the same shapes: the bits are the same.
+void Block::make(Builder& b, BlockTensors& t, Tensor tensor) const {
+  const int index = static_cast<int>(tensor);
+  const auto get = [&](Tensor of) { return need(b, t, of); };
+  // What is kept in a loop over micro-batches is there once for each of them.
+  const auto buffer = [&](const char* label, Shape shape) {
+    return t.keep.has(tensor) ? b.lasting(label, std::move(shape))
+                              : b.buffer(label, std::move(shape));
+  };
+  const auto main = [&](const char* label, int64_t rows, int64_t width) {
+    return t.made[index] = buffer(label, {rows, width});
+  };
+  const auto aside = [&](const char* label, Shape shape) {
+    return t.aside[index] = buffer(label, std::move(shape));
+  };
+  const int64_t R = B_ * T_;
+  switch (tensor) {
+    case Tensor::mod:  // (B, 6D)  shift, scale, gate of attention; shift, scale, gate of the MLP
+      modulation_.forward(b, "mod", t.silu_c, main("mod", B_, kChunks * D_));
+      return;
+    case Tensor::m1: {  // (B*T, D)
+      const Buf mod = get(Tensor::mod);
+      const Buf m1 = main("attn.in", R, D_);
+      b.emit("attn.in", AdaLN{B_, T_, D_, kChunks, kShift1, kScale1}, {t.x, mod},
+             {m1, aside("attn.stats", {R, 2})});
+      return;
+    }
+    case Tensor::qkv: {  // (B*T, 3 H d)
+      const Buf m1 = get(Tensor::m1);
+      qkv_.forward(b, "attn.qkv", m1, main("attn.qkv", R, 3 * H_ * d_));
+      return;
+    }
+    case Tensor::normed: {  // (B*T, 3 H d)  q and k normalised; qkv itself without qk-norm
+      const Buf qkv = get(Tensor::qkv);
+      if (qk_norm_ == QkNormKind::none) {
+        t.made[index] = qkv;
+        return;
+      }
+      std::vector<Buf> reads = {qkv, params_->weight(name_ + "attn.q_norm.weight"),
+                                params_->weight(name_ + "attn.k_norm.weight")};
+      if (qk_norm_ == QkNormKind::layer) {
+        reads.push_back(params_->weight(name_ + "attn.q_norm.bias"));
+        reads.push_back(params_->weight(name_ + "attn.k_norm.bias"));
+      }
+      const Buf normed = main("attn.qkv_normed", R, 3 * H_ * d_);
+      b.emit("attn.qk_norm", QkNorm{B_, T_, H_, d_, qk_norm_}, reads,
+             {normed, aside("attn.qk_stats", {R, 2 * H_, 2})});
+      return;
+    }
+    case Tensor::o: {  // (B*T, H d)
+      const Buf normed = get(Tensor::normed);
+      const Buf o = main("attn.o", R, H_ * d_);
+      b.emit("attn.o", Attention{B_, T_, H_, d_}, {normed}, {o, aside("attn.lse", {B_, H_, T_})});
+      return;
+    }
+    case Tensor::proj: {  // (B*T, D)
+      const Buf o = get(Tensor::o);
+      proj_.forward(b, "attn.proj", o, main("attn.proj", R, D_));
+      return;
+    }
+    case Tensor::x1: {  // (B*T, D)  after the attention half
+      const Buf proj = get(Tensor::proj);
+      const Buf mod = get(Tensor::mod);
+      b.emit("attn.out", AddGated{B_, T_, D_, kChunks, kGate1}, {t.x, proj, mod},
+             {main("attn.out", R, D_)});
+      return;
+    }
+    case Tensor::m2: {  // (B*T, D)
+      const Buf x1 = get(Tensor::x1);
+      const Buf mod = get(Tensor::mod);
+      const Buf m2 = main("mlp.in", R, D_);
+      b.emit("mlp.in", AdaLN{B_, T_, D_, kChunks, kShift2, kScale2}, {x1, mod},
+             {m2, aside("mlp.stats", {R, 2})});
+      return;
+    }
+    case Tensor::u: {  // (B*T, M)  before GELU
+      const Buf m2 = get(Tensor::m2);
+      fc1_.forward(b, "mlp.u", m2, main("mlp.u", R, mlp_));
+      return;
+    }
+    case Tensor::g: {  // (B*T, M)  after GELU
+      const Buf u = get(Tensor::u);
+      b.emit("mlp.gelu", Gelu{R * mlp_}, {u}, {main("mlp.gelu", R, mlp_)});
+      return;
+    }
+    case Tensor::y: {  // (B*T, D)
+      const Buf g = get(Tensor::g);
+      fc2_.forward(b, "mlp.y", g, main("mlp.y", R, D_));
+      return;
+    }
+  }
+}
+
+void Block::backward(Builder& b, Buf dx, Buf dsilu_c, BlockTensors t) const {
   const auto scope = b.scope(fmt::format("block{}", index_));
+  t.keep = {};  // what is made from here on outlives nothing
   const Shape rows = {B_ * T_, D_};
+  const Buf y = need(b, t, Tensor::y);
+  const Buf mod = need(b, t, Tensor::mod);
   const Buf dmod = b.buffer("d.mod", {B_, kChunks * D_});
 
   const Buf dy = b.buffer("d.mlp.y", rows);
-  b.emit("d.out", AddGatedBackward{B_, T_, D_, kChunks, kGate2}, {dout, s.y, s.mod}, {dy, dmod});
-  fc2_.backward_params(b, "d.mlp.fc2", dy, s.g);
-  const Buf dg = fc2_.backward_input(b, "d.mlp.gelu", dy);
-  const Buf du = gelu_backward(b, "d.mlp.u", dg, s.u);
-  fc1_.backward_params(b, "d.mlp.fc1", du, s.m2);
-  const Buf dm2 = fc1_.backward_input(b, "d.mlp.in", du);
-  const Buf dx1 = b.buffer("d.attn.out", rows);
+  b.emit("d.out", AddGatedBackward{B_, T_, D_, kChunks, kGate2}, {dx, y, mod}, {dy, dmod});
+  const Buf dg = fc2_.backward(b, "d.mlp.gelu", dy, need(b, t, Tensor::g));
+  const Buf du = gelu_backward(b, "d.mlp.u", dg, need(b, t, Tensor::u));
+  const Buf dm2 = fc1_.backward(b, "d.mlp.in", du, need(b, t, Tensor::m2));
   b.emit("d.mlp.norm", AdaLNBackward{B_, T_, D_, kChunks, kShift2, kScale2, true},
-         {dm2, s.x1, s.stats2, s.mod, dout}, {dx1, dmod});
+         {dm2, need(b, t, Tensor::x1), t.aside[static_cast<int>(Tensor::m2)], mod}, {dmod}, {dx});
 
-  const Buf dproj = b.buffer("d.attn.proj", rows);
-  b.emit("d.attn.gate", AddGatedBackward{B_, T_, D_, kChunks, kGate1}, {dx1, s.proj, s.mod},
-         {dproj, dmod});
-  proj_.backward_params(b, "d.attn.proj", dproj, s.o);
-  const Buf d_o = proj_.backward_input(b, "d.attn.o", dproj);
-  const Buf dqkv = attention_backward(b, s, d_o);
-  qkv_.backward_params(b, "d.attn.qkv", dqkv, s.m1);
-  const Buf dm1 = qkv_.backward_input(b, "d.attn.in", dqkv);
-  const Buf dx = b.buffer("d.x", rows);
+  attention_half_backward(b, dx, dmod, t);
+
+  const Buf share = modulation_.backward(b, "d.silu_c", dmod, t.silu_c);
+  b.emit("d.silu_c.add", AddTo{B_ * D_}, {share}, {}, {dsilu_c});
+}
+
+void Block::attention_half_backward(Builder& b, Buf dx, Buf dmod, BlockTensors& t) const {
+  const Buf mod = need(b, t, Tensor::mod);
+  const Buf dproj = b.buffer("d.attn.proj", {B_ * T_, D_});
+  b.emit("d.attn.out", AddGatedBackward{B_, T_, D_, kChunks, kGate1},
+         {dx, need(b, t, Tensor::proj), mod}, {dproj, dmod});
+  const Buf d_o = proj_.backward(b, "d.attn.o", dproj, need(b, t, Tensor::o));
+  const Buf dqkv = attention_backward(b, t, d_o);
+  const Buf dm1 = qkv_.backward(b, "d.attn.in", dqkv, need(b, t, Tensor::m1));
   b.emit("d.attn.norm", AdaLNBackward{B_, T_, D_, kChunks, kShift1, kScale1, true},
-         {dm1, s.x, s.stats1, s.mod, dx1}, {dx, dmod});
-
-  modulation_.backward_params(b, "d.modulation", dmod, s.silu_c);
-  const Buf dpart = modulation_.backward_input(b, "d.silu_c.part", dmod);
-  return {dx, add(b, "d.silu_c", dsilu_c, dpart)};
+         {dm1, t.x, t.aside[static_cast<int>(Tensor::m1)], mod}, {dmod}, {dx});
 }
 
-// qkv -> o. With qk-norm, q and k pass through their norms first.
-Buf Block::attention(Builder& b, BlockSaved& s) const {
-  s.qkv_normed = s.qkv;
-  if (qk_norm_ != QkNormKind::none) {
-    std::vector<Buf> reads = {s.qkv, params_->weight(name_ + "attn.q_norm.weight"),
-                              params_->weight(name_ + "attn.k_norm.weight")};
-    if (qk_norm_ == QkNormKind::layer) {
-      reads.push_back(params_->weight(name_ + "attn.q_norm.bias"));
-      reads.push_back(params_->weight(name_ + "attn.k_norm.bias"));
-    }
-    s.qkv_normed = b.buffer("attn.qkv_normed", b.shape(s.qkv));
-    s.qk_stats = b.buffer("attn.qk_stats", {B_ * T_, 2 * H_, 2});
-    b.emit("attn.qk_norm", QkNorm{B_, T_, H_, d_, qk_norm_}, reads, {s.qkv_normed, s.qk_stats});
-  }
-  const Buf o = b.buffer("attn.o", {B_ * T_, H_ * d_});
-  s.lse = b.buffer("attn.lse", {B_, H_, T_});
-  b.emit("attn.o", Attention{B_, T_, H_, d_}, {s.qkv_normed}, {o, s.lse});
-  return o;
-}
-
-Buf Block::attention_backward(Builder& b, const BlockSaved& s, Buf d_o) const {
-  const Buf dnormed = b.buffer("d.attn.qkv", b.shape(s.qkv));
-  b.emit("d.attn.attention", AttentionBackward{B_, T_, H_, d_}, {d_o, s.qkv_normed, s.o, s.lse},
-         {dnormed});
+Buf Block::attention_backward(Builder& b, BlockTensors& t, Buf d_o) const {
+  const Buf normed = need(b, t, Tensor::normed);
+  const Buf dnormed = b.buffer("d.attn.qkv", b.shape(normed));
+  b.emit("d.attn.attention", AttentionBackward{B_, T_, H_, d_},
+         {d_o, normed, need(b, t, Tensor::o), t.aside[static_cast<int>(Tensor::o)]}, {dnormed});
   if (qk_norm_ == QkNormKind::none) return dnormed;
-  std::vector<Buf> updates = {params_->gradient(b, name_ + "attn.q_norm.weight"),
-                              params_->gradient(b, name_ + "attn.k_norm.weight")};
+  std::vector<std::string> names = {"attn.q_norm.weight", "attn.k_norm.weight"};
   if (qk_norm_ == QkNormKind::layer) {
-    updates.push_back(params_->gradient(b, name_ + "attn.q_norm.bias"));
-    updates.push_back(params_->gradient(b, name_ + "attn.k_norm.bias"));
+    names.insert(names.end(), {"attn.q_norm.bias", "attn.k_norm.bias"});
   }
-  const Buf dqkv = b.buffer("d.attn.qkv_raw", b.shape(s.qkv));
+  std::vector<Buf> updates;
+  for (const std::string& name : names) updates.push_back(params_->gradient(b, name_ + name));
+  const Buf qkv = need(b, t, Tensor::qkv);
+  const Buf dqkv = b.buffer("d.attn.qkv_raw", b.shape(qkv));
   b.emit("d.attn.qk_norm", QkNormBackward{B_, T_, H_, d_, qk_norm_},
-         {dnormed, s.qkv, s.qk_stats, params_->weight(name_ + "attn.q_norm.weight"),
+         {dnormed, qkv, t.aside[static_cast<int>(Tensor::normed)],
+          params_->weight(name_ + "attn.q_norm.weight"),
           params_->weight(name_ + "attn.k_norm.weight")},
          {dqkv}, updates);
+  for (const std::string& name : names) params_->complete(name_ + name);
   return dqkv;
 }
 

@@ -1,47 +1,41 @@
 // One DiT block: the page to read against the paper.
 #pragma once
 
+#include <array>
+
+#include "model/keep.h"
 #include "model/layers.h"
 
 namespace ebb {
 
-// All that the backward pass of a block may read. B samples, T tokens, D width, A = heads x head
-// width, M = MLP width.
-struct BlockSaved {
-  Buf x;           // (B*T, D)   the block's input
-  Buf silu_c;      // (B, D)     SiLU of the condition, shared by all blocks
-  Buf mod;         // (B, 6D)    shift, scale, gate of attention; shift, scale, gate of the MLP
-  Buf m1, stats1;  // (B*T, D), (B*T, 2)
-  Buf qkv;         // (B*T, 3A)  as the linear layer made it
-  Buf qkv_normed;  // (B*T, 3A)  qkv itself without qk-norm
-  Buf qk_stats;    // (B*T, 4H)  only with qk-norm
-  Buf o, lse;      // (B*T, A), (B, H, T)
-  Buf proj;        // (B*T, D)
-  Buf x1;          // (B*T, D)   after the attention half
-  Buf m2, stats2;  // (B*T, D), (B*T, 2)
-  Buf u, g;        // (B*T, M)   before and after GELU
-  Buf y;           // (B*T, D)
-  Buf out;         // (B*T, D)
+// What there is of a block's tensors at some point of the program.
+struct BlockTensors {
+  Buf x;                                 // (B*T, D)  the block's input
+  Buf silu_c;                            // (B, D)    SiLU of the condition, shared by all blocks
+  std::array<Buf, kBlockTensors> made;   // by Tensor; empty: not there
+  std::array<Buf, kBlockTensors> aside;  // what its op writes besides: statistics, log-sum-exp
+  KeepSet keep;                          // of those, what outlives the forward pass
 };
 
 class Block {
  public:
   Block(const DitConfig& config, int64_t index, int64_t batch, Params& params);
 
-  BlockSaved forward(Builder& b, Buf x, Buf silu_c) const;
+  // out (B*T, D), the next block's input. All that backward may read is what it returns.
+  BlockTensors forward(Builder& b, Buf out, Buf x, Buf silu_c, const KeepSet& keep) const;
 
-  struct Gradients {
-    Buf dx;       // (B*T, D)
-    Buf dsilu_c;  // (B, D)
-  };
-  // dsilu_c is what the layers after this one have sent back to the condition.
-  Gradients backward(Builder& b, const BlockSaved& s, Buf dout, Buf dsilu_c) const;
+  // dx: in, the gradient of the block's output; afterwards, that of its input. dsilu_c: what the
+  // layers after this one have sent back to the condition; this block's share is added.
+  void backward(Builder& b, Buf dx, Buf dsilu_c, BlockTensors tensors) const;
 
  private:
-  Buf attention(Builder& b, BlockSaved& s) const;
-  Buf attention_backward(Builder& b, const BlockSaved& s, Buf d_o) const;
+  // The tensor, made now (after what it is made of) if it is not there.
+  Buf need(Builder& b, BlockTensors& t, Tensor tensor) const;
+  void make(Builder& b, BlockTensors& t, Tensor tensor) const;
+  void attention_half_backward(Builder& b, Buf dx, Buf dmod, BlockTensors& t) const;
+  Buf attention_backward(Builder& b, BlockTensors& t, Buf d_o) const;
 
-  int64_t index_, B_, T_, D_, H_, d_;
+  int64_t index_, B_, T_, D_, H_, d_, mlp_;
   QkNormKind qk_norm_;
   std::string name_;
   Params* params_;

@@ -1,5 +1,7 @@
 #include "model/dit.h"
 
+#include <fmt/format.h>
+
 namespace ebb {
 
 namespace {
@@ -10,8 +12,8 @@ constexpr const char* kLabelTable = "y_embedder.embedding_table.weight";
 
 }  // namespace
 
-Dit::Dit(DitConfig config, int64_t batch, Params& params)
-    : config_(std::move(config)),
+Dit::Dit(const DitConfig& config, int64_t batch, Params& params)
+    : config_(config),
       B_(batch),
       T_(config_.tokens()),
       D_(config_.width),
@@ -24,89 +26,99 @@ Dit::Dit(DitConfig config, int64_t batch, Params& params)
   for (int64_t i = 0; i < config_.depth(); ++i) blocks_.emplace_back(config_, i, B_, params);
 }
 
-DitSaved Dit::forward(Builder& b, Buf image, Buf t, Buf y) const {
+Buf Dit::patches(Builder& b, const Input& in) const {
   const DitConfig& c = config_;
-  DitSaved s;
-  Buf x;
-  {
-    const auto scope = b.scope("embed");
-    s.patches = b.buffer("patches", {B_ * T_, c.channels * c.patch * c.patch});
-    b.emit("patches", Patchify{B_, c.channels, c.image_size, c.patch}, {image}, {s.patches});
-    x = patch_embed_.forward(b, "tokens", s.patches);  // (B*T, D)
-    b.emit("positions", AddPositions{B_, T_, D_}, {params_->weight("pos_embed")}, {}, {x});
-    s.silu_c = condition(b, s, t, y);  // (B, D)
-  }
-  for (const Block& block : blocks_) {
-    s.blocks.push_back(block.forward(b, x, s.silu_c));
-    x = s.blocks.back().out;
-  }
-  const auto scope = b.scope("final");
-  s.x = x;
-  s.mod = final_modulation_.forward(b, "mod", s.silu_c);
-  s.m = b.buffer("in", {B_ * T_, D_});
-  s.stats = b.buffer("stats", {B_ * T_, 2});
-  b.emit("in", AdaLN{B_, T_, D_, kChunks, kShift, kScale}, {x, s.mod}, {s.m, s.stats});
-  const Buf tokens = final_linear_.forward(b, "tokens", s.m);  // (B*T, p*p*C_out)
-  s.output = b.buffer("output", {B_, c.out_channels(), c.image_size, c.image_size});
-  b.emit("output", Unpatchify{B_, c.out_channels(), c.image_size, c.patch}, {tokens}, {s.output});
-  return s;
+  const Buf made = b.buffer("patches", {B_ * T_, c.channels * c.patch * c.patch});
+  b.emit("patches", Patchify{B_, c.channels, c.image_size, c.patch}, {in.image}, {made});
+  return made;
 }
 
-void Dit::backward(Builder& b, const DitSaved& s, Buf doutput) const {
-  const DitConfig& c = config_;
-  Buf dx;
-  Buf dsilu_c;
-  {
-    const auto scope = b.scope("final");
-    const Buf dtokens = b.buffer("d.tokens", {B_ * T_, c.patch * c.patch * c.out_channels()});
-    b.emit("d.output", UnpatchifyBackward{B_, c.out_channels(), c.image_size, c.patch}, {doutput},
-           {dtokens});
-    final_linear_.backward_params(b, "d.linear", dtokens, s.m);
-    const Buf dm = final_linear_.backward_input(b, "d.in", dtokens);
-    const Buf dmod = b.buffer("d.mod", {B_, kChunks * D_});
-    dx = b.buffer("d.x", {B_ * T_, D_});
-    b.emit("d.norm", AdaLNBackward{B_, T_, D_, kChunks, kShift, kScale, false},
-           {dm, s.x, s.stats, s.mod}, {dx, dmod});
-    final_modulation_.backward_params(b, "d.modulation", dmod, s.silu_c);
-    dsilu_c = final_modulation_.backward_input(b, "d.silu_c", dmod);
-  }
-  for (int64_t i = c.depth() - 1; i >= 0; --i) {
-    const Block::Gradients g = blocks_[i].backward(b, s.blocks[i], dx, dsilu_c);
-    dx = g.dx;
-    dsilu_c = g.dsilu_c;
-  }
+Dit::Embedded Dit::embed(Builder& b, const Input& in) const {
   const auto scope = b.scope("embed");
-  patch_embed_.backward_params(b, "d.patches", dx, s.patches);
-  condition_backward(b, s, dsilu_c);
+  const Buf x = b.lasting("tokens", {B_ * T_, D_});
+  patch_embed_.forward(b, "tokens", patches(b, in), x);
+  b.emit("positions", AddPositions{B_, T_, D_}, {params_->weight("pos_embed")}, {}, {x});
+  const Buf silu_c = b.lasting("silu_c", {B_, D_});
+  b.emit("silu_c", Silu{B_ * D_}, {condition(b, in).c}, {silu_c});
+  return {x, silu_c};
 }
 
-// SiLU(c), c = timestep embedding + label embedding.
-Buf Dit::condition(Builder& b, DitSaved& s, Buf t, Buf y) const {
+void Dit::embed_backward(Builder& b, const Input& in, Buf dx, Buf dsilu_c) const {
+  const auto scope = b.scope("embed");
+  patch_embed_.backward_params_only(b, "d.patches", dx, patches(b, in));
+  condition_backward(b, in, condition(b, in), dsilu_c);
+}
+
+Dit::Condition Dit::condition(Builder& b, const Input& in) const {
+  Condition s;
   s.features = b.buffer("time.features", {B_, kTimeFeatures});
-  b.emit("time.features", TimeEmbed{B_, config_.objective}, {t}, {s.features});
+  b.emit("time.features", TimeEmbed{B_, config_.objective}, {in.t}, {s.features});
   s.t_hidden = t_mlp0_.forward(b, "time.hidden", s.features);
   s.t_act = silu(b, "time.act", s.t_hidden);
   s.c = t_mlp2_.forward(b, "time", s.t_act);
-  s.y = y;
   if (config_.classes > 0) {
     const Buf label = b.buffer("label", {B_, D_});
-    b.emit("label", LabelEmbed{B_, D_, config_.classes + 1}, {y, params_->weight(kLabelTable)},
+    b.emit("label", LabelEmbed{B_, D_, config_.classes + 1}, {in.y, params_->weight(kLabelTable)},
            {label});
     s.c = add(b, "condition", s.c, label);
   }
-  return silu(b, "silu_c", s.c);
+  return s;
 }
 
-void Dit::condition_backward(Builder& b, const DitSaved& s, Buf dsilu_c) const {
+void Dit::condition_backward(Builder& b, const Input& in, const Condition& s, Buf dsilu_c) const {
   const Buf dc = silu_backward(b, "d.condition", dsilu_c, s.c);
   if (config_.classes > 0) {
     const Buf dtable = params_->gradient(b, kLabelTable);
-    b.emit("d.label", LabelEmbedBackward{B_, D_, config_.classes + 1}, {dc, s.y}, {}, {dtable});
+    b.emit("d.label", LabelEmbedBackward{B_, D_, config_.classes + 1}, {dc, in.y}, {}, {dtable});
+    params_->complete(kLabelTable);
   }
-  t_mlp2_.backward_params(b, "d.time.2", dc, s.t_act);
-  const Buf dact = t_mlp2_.backward_input(b, "d.time.act", dc);
+  const Buf dact = t_mlp2_.backward(b, "d.time.act", dc, s.t_act);
   const Buf dhidden = silu_backward(b, "d.time.hidden", dact, s.t_hidden);
-  t_mlp0_.backward_params(b, "d.time.0", dhidden, s.features);
+  t_mlp0_.backward_params_only(b, "d.time.0", dhidden, s.features);
+}
+
+Buf Dit::block_output(Builder& b, int64_t i) const {
+  const auto scope = b.scope(fmt::format("block{}", i));
+  return b.lasting("out", {B_ * T_, D_});
+}
+
+Dit::Final Dit::finish(Builder& b, Buf output, Buf x, Buf silu_c) const {
+  const DitConfig& c = config_;
+  const auto scope = b.scope("final");
+  Final f{x, silu_c, final_modulation_.forward(b, "mod", silu_c), b.buffer("in", {B_ * T_, D_}),
+          b.buffer("stats", {B_ * T_, 2})};
+  b.emit("in", AdaLN{B_, T_, D_, kChunks, kShift, kScale}, {x, f.mod}, {f.m, f.stats});
+  const Buf tokens = final_linear_.forward(b, "tokens", f.m);  // (B*T, p*p*C_out)
+  b.emit("output", Unpatchify{B_, c.out_channels(), c.image_size, c.patch}, {tokens}, {output});
+  return f;
+}
+
+Dit::Gradients Dit::finish_backward(Builder& b, const Final& f, Buf doutput) const {
+  const DitConfig& c = config_;
+  const auto scope = b.scope("final");
+  const Buf dtokens = b.buffer("d.tokens", {B_ * T_, c.patch * c.patch * c.out_channels()});
+  b.emit("d.output", UnpatchifyBackward{B_, c.out_channels(), c.image_size, c.patch}, {doutput},
+         {dtokens});
+  const Buf dm = final_linear_.backward(b, "d.in", dtokens, f.m);
+  const Buf dmod = b.buffer("d.mod", {B_, kChunks * D_});
+  const Gradients g{b.lasting("d.x", {B_ * T_, D_}), b.lasting("d.silu_c", {B_, D_})};
+  b.emit("d.norm", AdaLNBackward{B_, T_, D_, kChunks, kShift, kScale, false},
+         {dm, f.x, f.stats, f.mod}, {dmod, g.dx});
+  final_modulation_.backward(b, "d.silu_c", dmod, f.silu_c, g.dsilu_c);
+  return g;
+}
+
+Buf Dit::forward(Builder& b, const Input& in) const {
+  Embedded at = embed(b, in);
+  for (int64_t i = 0; i < depth(); ++i) {
+    const Buf out = block_output(b, i);
+    blocks_[i].forward(b, out, at.x, at.silu_c, {});
+    at.x = out;
+  }
+  const DitConfig& c = config_;
+  const Buf output = b.buffer("final.output", {B_, c.out_channels(), c.image_size, c.image_size});
+  finish(b, output, at.x, at.silu_c);
+  return output;
 }
 
 }  // namespace ebb

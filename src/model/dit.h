@@ -1,4 +1,4 @@
-// The whole network: embedders, blocks, final layer.
+// The whole network: embedders, blocks, final layer. Each part emits its forward and its backward.
 #pragma once
 
 #include <vector>
@@ -7,29 +7,49 @@
 
 namespace ebb {
 
-// All that the backward pass of the network may read.
-struct DitSaved {
-  Buf patches;                    // (B*T, C*p*p)
-  Buf features, t_hidden, t_act;  // (B, 256), (B, D), (B, D)
-  Buf y;                          // (B) labels, K meaning none
-  Buf c, silu_c;                  // (B, D)
-  std::vector<BlockSaved> blocks;
-  Buf x;              // (B*T, D)  the last block's output
-  Buf mod, m, stats;  // (B, 2D), (B*T, D), (B*T, 2)
-  Buf output;         // (B, C_out, S, S)
-};
-
 class Dit {
  public:
-  Dit(DitConfig config, int64_t batch, Params& params);
+  // batch: samples that every emitted op works on.
+  Dit(const DitConfig& config, int64_t batch, Params& params);
 
   // image (B, C, S, S), t (B), y (B) labels (unused without classes).
-  DitSaved forward(Builder& b, Buf image, Buf t, Buf y) const;
-  void backward(Builder& b, const DitSaved& s, Buf doutput) const;
+  struct Input {
+    Buf image, t, y;
+  };
+  struct Embedded {
+    Buf x;       // (B*T, D)  the first block's input
+    Buf silu_c;  // (B, D)    SiLU of the condition
+  };
+  Embedded embed(Builder& b, const Input& in) const;
+  // Makes again what the embedders computed: it is little.
+  void embed_backward(Builder& b, const Input& in, Buf dx, Buf dsilu_c) const;
+
+  int64_t depth() const { return static_cast<int64_t>(blocks_.size()); }
+  const Block& block(int64_t i) const { return blocks_[i]; }
+  Buf block_output(Builder& b, int64_t i) const;  // (B*T, D)
+
+  struct Final {
+    Buf x, silu_c;
+    Buf mod, m, stats;  // (B, 2D), (B*T, D), (B*T, 2)
+  };
+  // x (B*T, D), the last block's output -> output (B, C_out, S, S)
+  Final finish(Builder& b, Buf output, Buf x, Buf silu_c) const;
+  struct Gradients {
+    Buf dx, dsilu_c;  // (B*T, D), (B, D)
+  };
+  Gradients finish_backward(Builder& b, const Final& f, Buf doutput) const;
+
+  // All of it, for those that only want the output.
+  Buf forward(Builder& b, const Input& in) const;
 
  private:
-  Buf condition(Builder& b, DitSaved& s, Buf t, Buf y) const;
-  void condition_backward(Builder& b, const DitSaved& s, Buf dsilu_c) const;
+  struct Condition {
+    Buf features, t_hidden, t_act;  // (B, 256), (B, D), (B, D)
+    Buf c;                          // (B, D)  timestep embedding + label embedding
+  };
+  Condition condition(Builder& b, const Input& in) const;
+  void condition_backward(Builder& b, const Input& in, const Condition& s, Buf dsilu_c) const;
+  Buf patches(Builder& b, const Input& in) const;  // (B*T, C*p*p)
 
   DitConfig config_;
   int64_t B_, T_, D_;

@@ -1,5 +1,7 @@
 #include "model/layers.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace ebb {
@@ -12,54 +14,112 @@ Params::Params(Builder& b, const std::vector<ParamSpec>& specs, const std::strin
         b.declare({(averaged ? prefix : "") + spec.name, spec.layer,
                    averaged ? Purpose::ema : Purpose::weight, DType::f32, spec.shape, true});
     entries_.emplace(spec.name, Entry{spec, weight, {}});
+    order_.push_back(spec.name);
   }
+}
+
+Params::Entry& Params::entry(const std::string& name) {
+  const auto found = entries_.find(name);
+  require(found != entries_.end(), "model: no parameter named {}", name);
+  return found->second;
 }
 
 Buf Params::weight(const std::string& name) const {
-  const auto found = entries_.find(name);
-  require(found != entries_.end(), "model: no parameter named {}", name);
-  return found->second.weight;
+  return const_cast<Params*>(this)->entry(name).weight;
 }
 
 Buf Params::gradient(Builder& b, const std::string& name) {
-  Entry& entry = entries_.at(name);
-  if (!entry.gradient) {
-    entry.gradient = b.declare(
-        {"grad." + name, entry.spec.layer, Purpose::gradient, DType::f32, entry.spec.shape, false});
-    b.emit("zero." + name, Zero{element_count(entry.spec.shape)}, {}, {entry.gradient});
+  Entry& e = entry(name);
+  if (!e.gradient) {
+    require(!b.in_loop(), "model: the gradient of {} begins inside a loop", name);
+    e.gradient = b.declare_numbered(
+        {"grad." + name, e.spec.layer, Purpose::gradient, DType::f32, e.spec.shape});
+    b.emit("zero." + name, Zero{element_count(e.spec.shape)}, {}, {e.gradient});
   }
-  return entry.gradient;
+  return e.gradient;
 }
 
-Buf LinearLayer::forward(Builder& b, const std::string& label, Buf x) const {
-  const Buf w = params_->weight(name_ + ".weight");
-  const int64_t N = b.shape(w)[0];
-  const int64_t K = element_count(b.shape(w)) / N;
-  const int64_t R = element_count(b.shape(x)) / K;
-  const Buf y = b.buffer(label, {R, N});
-  b.emit(label, Linear{R, K, N}, {x, w, params_->weight(name_ + ".bias")}, {y});
-  return y;
+void Params::start_gradients(Builder& b, const std::string& layer) {
+  for (const std::string& name : order_) {
+    const ParamSpec& spec = entry(name).spec;
+    if (spec.trained() && spec.layer == layer) gradient(b, name);
+  }
 }
 
-Buf LinearLayer::backward_input(Builder& b, const std::string& label, Buf dy) const {
-  const Buf w = params_->weight(name_ + ".weight");
-  const int64_t N = b.shape(w)[0];
-  const int64_t K = element_count(b.shape(w)) / N;
-  const int64_t R = element_count(b.shape(dy)) / N;
-  const Buf dx = b.buffer(label, {R, K});
-  b.emit(label, LinearBackwardInput{R, K, N}, {dy, w}, {dx});
-  return dx;
+void Params::start_all_gradients(Builder& b) {
+  for (const std::string& name : order_) {
+    if (entry(name).spec.trained()) gradient(b, name);
+  }
 }
 
-void LinearLayer::backward_params(Builder& b, const std::string& label, Buf dy, Buf x) const {
+void Params::complete(const std::string& name) {
+  if (!release_) return;
+  if (!wait_) {
+    release_(entry(name).spec, entry(name).gradient);
+  } else if (std::find(waiting_.begin(), waiting_.end(), name) == waiting_.end()) {
+    waiting_.push_back(name);
+  }
+}
+
+void Params::complete_waiting() {
+  for (const std::string& name : waiting_) release_(entry(name).spec, entry(name).gradient);
+  waiting_.clear();
+}
+
+void Params::forget_gradients() {
+  for (auto& [name, e] : entries_) e.gradient = {};
+}
+
+Linear LinearLayer::sizes(const Builder& b, int64_t rows_times_k, int64_t rows_times_n) const {
   const Shape& w = b.shape(params_->weight(name_ + ".weight"));
   const int64_t N = w[0];
   const int64_t K = element_count(w) / N;
-  const int64_t R = element_count(b.shape(dy)) / N;
+  return {rows_times_k > 0 ? rows_times_k / K : rows_times_n / N, K, N};
+}
+
+void LinearLayer::forward(Builder& b, const std::string& label, Buf x, Buf y) const {
+  b.emit(label, sizes(b, element_count(b.shape(x)), 0),
+         {x, params_->weight(name_ + ".weight"), params_->weight(name_ + ".bias")}, {y});
+}
+
+Buf LinearLayer::forward(Builder& b, const std::string& label, Buf x) const {
+  const Linear op = sizes(b, element_count(b.shape(x)), 0);
+  const Buf y = b.buffer(label, {op.R, op.N});
+  forward(b, label, x, y);
+  return y;
+}
+
+Buf LinearLayer::backward(Builder& b, const std::string& label, Buf dy, Buf x) const {
+  const Linear op = sizes(b, 0, element_count(b.shape(dy)));
+  const Buf dx = b.buffer(label, {op.R, op.K});
+  backward(b, label, dy, x, dx);
+  return dx;
+}
+
+void LinearLayer::backward(Builder& b, const std::string& label, Buf dy, Buf x, Buf dx) const {
+  add_gradients(b, label, dy, x);
+  const Linear op = sizes(b, 0, element_count(b.shape(dy)));
+  b.emit(label, LinearBackwardInput{op.R, op.K, op.N}, {dy, params_->weight(name_ + ".weight")},
+         {dx});
+  complete();
+}
+
+void LinearLayer::backward_params_only(Builder& b, const std::string& label, Buf dy, Buf x) const {
+  add_gradients(b, label, dy, x);
+  complete();
+}
+
+void LinearLayer::add_gradients(Builder& b, const std::string& label, Buf dy, Buf x) const {
+  const Linear op = sizes(b, 0, element_count(b.shape(dy)));
   const Buf dw = params_->gradient(b, name_ + ".weight");
-  b.emit(label + ".weight", LinearBackwardWeight{R, K, N}, {dy, x}, {}, {dw});
+  b.emit(label + ".weight", LinearBackwardWeight{op.R, op.K, op.N}, {dy, x}, {}, {dw});
   const Buf db = params_->gradient(b, name_ + ".bias");
-  b.emit(label + ".bias", LinearBackwardBias{R, N}, {dy}, {}, {db});
+  b.emit(label + ".bias", LinearBackwardBias{op.R, op.N}, {dy}, {}, {db});
+}
+
+void LinearLayer::complete() const {
+  params_->complete(name_ + ".weight");
+  params_->complete(name_ + ".bias");
 }
 
 namespace {
@@ -77,7 +137,6 @@ Buf silu(Builder& b, const std::string& label, Buf x) { return elementwise<Silu>
 Buf silu_backward(Builder& b, const std::string& label, Buf dy, Buf x) {
   return elementwise<SiluBackward>(b, label, {dy, x});
 }
-Buf gelu(Builder& b, const std::string& label, Buf x) { return elementwise<Gelu>(b, label, {x}); }
 Buf gelu_backward(Builder& b, const std::string& label, Buf dy, Buf x) {
   return elementwise<GeluBackward>(b, label, {dy, x});
 }

@@ -1,6 +1,7 @@
 // The pieces that blocks are made of. Each emits; none runs anything.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -19,30 +20,58 @@ class Params {
   Buf weight(const std::string& name) const;
   Buf gradient(Builder& b, const std::string& name);
 
+  // Zeros for every gradient of a layer, or of all layers: to be called before a loop that adds to
+  // them, for within it each time round would begin at zero.
+  void start_gradients(Builder& b, const std::string& layer);
+  void start_all_gradients(Builder& b);
+
+  // What happens when a gradient is complete and its weight has no further reader. Not set:
+  // nothing.
+  using Release = std::function<void(const ParamSpec& spec, Buf gradient)>;
+  void on_complete(Release release) { release_ = std::move(release); }
+  // Said by the layer that made the gradient. While micro-batches are still to come it only waits:
+  // complete_waiting() says that all were there.
+  void complete(const std::string& name);
+  void complete_waiting();
+  void wait_for_micro_batches(bool wait) { wait_ = wait; }
+
+  // Gradients made so far are done with; the next pass begins with new ones.
+  void forget_gradients();
+
  private:
   struct Entry {
     ParamSpec spec;
     Buf weight, gradient;
   };
+  Entry& entry(const std::string& name);
   std::map<std::string, Entry> entries_;
+  std::vector<std::string> order_;
+  Release release_;
+  bool wait_ = false;
+  std::vector<std::string> waiting_;
 };
 
 // A linear layer by name: `name`.weight (N, K) and `name`.bias (N).
 class LinearLayer {
  public:
   LinearLayer(Params& params, std::string name) : params_(&params), name_(std::move(name)) {}
-  Buf forward(Builder& b, const std::string& label, Buf x) const;          // x (R, K) -> (R, N)
-  Buf backward_input(Builder& b, const std::string& label, Buf dy) const;  // dy (R, N) -> dx (R, K)
-  void backward_params(Builder& b, const std::string& label, Buf dy, Buf x) const;
+  void forward(Builder& b, const std::string& label, Buf x, Buf y) const;  // x (R, K) -> y (R, N)
+  Buf forward(Builder& b, const std::string& label, Buf x) const;
+  // Adds to the gradients of weight and bias, and sets dx (R, K).
+  void backward(Builder& b, const std::string& label, Buf dy, Buf x, Buf dx) const;
+  Buf backward(Builder& b, const std::string& label, Buf dy, Buf x) const;
+  void backward_params_only(Builder& b, const std::string& label, Buf dy, Buf x) const;
 
  private:
+  Linear sizes(const Builder& b, int64_t rows_times_k, int64_t rows_times_n) const;
+  void add_gradients(Builder& b, const std::string& label, Buf dy, Buf x) const;
+  void complete() const;
   Params* params_;
   std::string name_;
 };
 
 Buf silu(Builder& b, const std::string& label, Buf x);
 Buf silu_backward(Builder& b, const std::string& label, Buf dy, Buf x);
-Buf gelu(Builder& b, const std::string& label, Buf x);
 Buf gelu_backward(Builder& b, const std::string& label, Buf dy, Buf x);
 Buf add(Builder& b, const std::string& label, Buf x, Buf y);
 

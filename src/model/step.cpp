@@ -1,6 +1,20 @@
 #include "model/step.h"
 
+#include <fmt/format.h>
+
+#include <map>
+
+#include "base/error.h"
+
 namespace ebb {
+
+std::vector<Part> micro_batches(int64_t batch, int64_t micro_batch) {
+  const int64_t size = micro_batch <= 0 ? batch : std::min(batch, micro_batch);
+  const int64_t count = batch / size;
+  std::vector<Part> parts = {{0, size, count}};
+  if (count * size < batch) parts.push_back({count * size, batch - count * size, 1});
+  return parts;
+}
 
 namespace {
 
@@ -9,20 +23,42 @@ class StepWriter {
   StepWriter(const DitConfig& config, const StepSpec& spec, const Device& device)
       : config_(config),
         spec_(spec),
+        choices_(spec.choices),
         specs_(parameters(config)),
         b_("step", device),
-        params_(b_, specs_),
-        image_({spec.batch, config.channels, config.image_size, config.image_size}) {}
+        params_(b_, specs_) {
+    if (choices_.schedule.empty()) {
+      choices_.schedule = plain_schedule(std::vector<KeepSet>(config.depth(), KeepSet::all()));
+    }
+    for (const Part& part : micro_batches(spec.batch, choices_.micro_batch)) {
+      parts_.emplace_back(part, config, params_);
+    }
+    b_.stack_lasting(choices_.layer_major);
+    params_.wait_for_micro_batches(accumulates());
+  }
 
   Program write() {
     declare_batch();
-    const Dit model(config_, spec_.batch, params_);
-    const DitSaved saved = model.forward(b_, xt_, t_, y_);
-    model.backward(b_, saved, loss(saved.output));
-    if (spec_.update) {
-      update();
+    declare_results();
+    const bool release = choices_.release && spec_.update;
+    require(!release || choices_.layer_major || !accumulates(),
+            "step: release with accumulation, but not layer by layer");
+    if (release && spec_.clip > 0) {
+      params_.on_complete([&](const ParamSpec& p, Buf g) { emit_norm(p, g); });
+      pass();
+      emit_clip();
+      params_.forget_gradients();
+      params_.on_complete([&](const ParamSpec& p, Buf g) { emit_update(p, g, clip_); });
+      pass();
+    } else if (release) {
+      params_.on_complete([&](const ParamSpec& p, Buf g) { emit_own_update(p, g); });
+      pass();
+      emit_clip();
     } else {
-      b_.output(saved.output);
+      pass();
+    }
+    if (spec_.update && !release) update();
+    if (!spec_.update) {
       for (const ParamSpec& spec : specs_) {
         if (spec.trained()) b_.output(params_.gradient(b_, spec.name));
       }
@@ -31,83 +67,219 @@ class StepWriter {
   }
 
  private:
+  // One of the parts, and how far its micro-batches have come.
+  struct Way {
+    Way(const Part& p, const DitConfig& config, Params& params)
+        : part(p), model(config, p.size, params), x(config.depth() + 1), saved(config.depth()) {}
+    Part part;
+    Dit model;
+    Buf silu_c;
+    std::vector<Buf> x;  // the input of each block, and the last one's output
+    std::vector<BlockTensors> saved;
+    Dit::Gradients gradient;
+  };
+
+  bool accumulates() const { return parts_.size() > 1 || parts_[0].part.count > 1; }
+
   Buf host_input(const char* name, Shape shape, DType type = DType::f32) {
     const Buf made = b_.buffer(name, std::move(shape), Purpose::data, type);
     b_.input(made);
     return made;
   }
 
-  // x, noise, t and y of the batch, and the noised input xt.
+  Shape image(int64_t samples) const {
+    return {samples, config_.channels, config_.image_size, config_.image_size};
+  }
+  Shape output_shape(int64_t samples) const {
+    return {samples, config_.out_channels(), config_.image_size, config_.image_size};
+  }
+
   void declare_batch() {
-    const int64_t B = spec_.batch;
-    const int64_t n = config_.channels * config_.pixels();
     if (spec_.loader_bytes > 0) {
       b_.declare({kLoaderMemory, "data", Purpose::data, DType::u8, {spec_.loader_bytes}, true});
     }
-    x_ = host_input(kBatchX, image_);
-    if (config_.classes > 0) y_ = host_input(kBatchY, {B}, DType::i32);
+    x_ = host_input(kBatchX, image(spec_.batch));
+    if (config_.classes > 0) y_ = host_input(kBatchY, {spec_.batch}, DType::i32);
     if (spec_.given_noise) {
-      noise_ = host_input(kBatchNoise, image_);
-      t_ = host_input(kBatchTime, {B});
-    } else {
-      noise_ = b_.buffer(kBatchNoise, image_);
-      b_.emit("noise", FillNormal{B, n, Stream::noise}, {}, {noise_});
-      t_ = b_.buffer(kBatchTime, {B});
-      b_.emit("times", DrawTimes{B, config_.objective, spec_.time_sampling}, {}, {t_});
-      if (y_ && spec_.label_drop > 0) {
-        const Buf dropped = b_.buffer("batch.y_dropped", {B}, Purpose::data, DType::i32);
-        b_.emit("drop_labels", DropLabels{B, config_.null_label(), spec_.label_drop}, {y_},
-                {dropped});
-        y_ = dropped;
-      }
+      noise_ = host_input(kBatchNoise, image(spec_.batch));
+      t_ = host_input(kBatchTime, {spec_.batch});
     }
-    xt_ = b_.buffer("batch.xt", image_);
-    b_.emit("diffuse", Diffuse{B, n, config_.objective}, {x_, noise_, t_}, {xt_});
   }
 
-  // Emits the loss of the mean sample; returns its gradient by the network's output.
-  Buf loss(Buf output) {
-    const int64_t B = spec_.batch;
-    const auto weight = static_cast<float>(1.0 / static_cast<double>(B));
+  void declare_results() {
+    loss_ = b_.buffer(kLoss, {1});
+    b_.emit("loss.zero", Zero{1}, {}, {loss_});
+    b_.output(loss_);
+    if (!spec_.update) {
+      output_ = b_.buffer(kOutput, output_shape(spec_.batch));
+      b_.output(output_);
+      return;
+    }
+    int64_t trained = 0;
+    for (const ParamSpec& spec : specs_) {
+      if (spec.trained()) slots_[spec.name] = trained++;
+    }
+    norms_ = b_.buffer(kNorms, {trained}, Purpose::activation, DType::f64);
+    clip_ = b_.buffer(kClip, {2});
+    b_.output(norms_);
+    b_.output(clip_);
+  }
+
+  // Forward and backward of the whole batch, every gradient made.
+  void pass() {
+    if (choices_.layer_major) {
+      layer_by_layer();
+    } else {
+      if (accumulates()) params_.start_all_gradients(b_);
+      for (Way& way : parts_) batch_by_batch(way);
+    }
+    first_pass_ = false;
+  }
+
+  void batch_by_batch(Way& way) {
+    const auto loop = b_.loop(way.part.count);
+    b_.mark();
+    embed(way);
+    for (const Action& action : choices_.schedule) {
+      b_.mark();
+      act(way, action);
+    }
+    b_.mark();
+    embed_backward(way);
+  }
+
+  void layer_by_layer() {
+    const auto each_part = [&](const char* starting_layer, auto body) {
+      b_.mark();
+      if (starting_layer != nullptr && accumulates()) params_.start_gradients(b_, starting_layer);
+      for (Way& way : parts_) {
+        const auto loop = b_.loop(way.part.count);
+        body(way);
+      }
+      params_.complete_waiting();
+    };
+    each_part(nullptr, [&](Way& way) { embed(way); });
+    for (const Action& action : choices_.schedule) {
+      const std::string layer = action.kind == Action::Kind::backward
+                                    ? fmt::format("block{}", action.block)
+                                    : std::string("final");
+      each_part(action.kind == Action::Kind::forward ? nullptr : layer.c_str(),
+                [&](Way& way) { act(way, action); });
+    }
+    each_part("embed", [&](Way& way) { embed_backward(way); });
+  }
+
+  void act(Way& way, const Action& action) {
+    const int i = action.block;
+    switch (action.kind) {
+      case Action::Kind::forward:
+        way.x[i + 1] = way.model.block_output(b_, i);
+        way.saved[i] =
+            way.model.block(i).forward(b_, way.x[i + 1], way.x[i], way.silu_c, action.keep);
+        return;
+      case Action::Kind::turn:
+        turn(way);
+        return;
+      case Action::Kind::backward:
+        way.saved[i].x = way.x[i];
+        way.model.block(i).backward(b_, way.gradient.dx, way.gradient.dsilu_c, way.saved[i]);
+        return;
+    }
+  }
+
+  // A part of a batch tensor: the samples whose turn it is.
+  Buf samples(Buf whole, const Way& way) {
+    if (!whole || (parts_.size() == 1 && way.part.count == 1)) return whole;
+    Shape shape = b_.shape(whole);
+    const int64_t each = element_count(shape) / shape[0];
+    shape[0] = way.part.size;
+    return b_.view(whole, shape, way.part.first * each, way.part.size * each);
+  }
+
+  struct Noised {
+    Buf x, noise, t, y, xt;
+  };
+
+  // Noise, times and labels are functions of the sample's place: they are drawn wherever they are
+  // needed rather than kept.
+  Noised noised(Way& way) {
+    const int64_t B = way.part.size;
+    const int64_t n = config_.channels * config_.pixels();
+    Noised s{samples(x_, way), samples(noise_, way), samples(t_, way), samples(y_, way), {}};
+    if (!spec_.given_noise) {
+      s.noise = b_.buffer(kBatchNoise, image(B));
+      b_.emit("noise", FillNormal{B, n, Stream::noise, way.part.first}, {}, {s.noise});
+      s.t = b_.buffer(kBatchTime, {B});
+      b_.emit("times", DrawTimes{B, config_.objective, spec_.time_sampling, way.part.first}, {},
+              {s.t});
+    }
+    s.xt = b_.buffer("batch.xt", image(B));
+    b_.emit("diffuse", Diffuse{B, n, config_.objective}, {s.x, s.noise, s.t}, {s.xt});
+    return s;
+  }
+
+  Dit::Input network_input(Way& way) {
+    const Noised s = noised(way);
+    Buf y = s.y;
+    if (y && !spec_.given_noise && spec_.label_drop > 0) {
+      const int64_t B = way.part.size;
+      y = b_.buffer("batch.y_dropped", {B}, Purpose::data, DType::i32);
+      b_.emit("drop_labels", DropLabels{B, config_.null_label(), spec_.label_drop, way.part.first},
+              {s.y}, {y});
+    }
+    return {s.xt, s.t, y};
+  }
+
+  void embed(Way& way) {
+    const Dit::Embedded made = way.model.embed(b_, network_input(way));
+    way.x[0] = made.x;
+    way.silu_c = made.silu_c;
+  }
+
+  void embed_backward(Way& way) {
+    way.model.embed_backward(b_, network_input(way), way.gradient.dx, way.gradient.dsilu_c);
+  }
+
+  void turn(Way& way) {
+    const Buf output =
+        output_ ? samples(output_, way) : b_.buffer(kOutput, output_shape(way.part.size));
+    const Dit::Final f = way.model.finish(b_, output, way.x[config_.depth()], way.silu_c);
+    way.gradient = way.model.finish_backward(b_, f, loss(way, output));
+  }
+
+  // Adds this part's share of the loss of the mean sample; returns its gradient by the output.
+  Buf loss(Way& way, Buf output) {
+    const int64_t B = way.part.size;
+    const auto weight = static_cast<float>(1.0 / static_cast<double>(spec_.batch));
+    const Noised s = noised(way);
     const Buf losses = b_.buffer("losses", {B});
     const Buf doutput = b_.buffer("d.output", b_.shape(output));
     if (config_.objective == Objective::ddpm) {
       b_.emit("loss.ddpm",
               DdpmLoss{B, config_.channels, config_.pixels(), config_.learn_sigma, weight},
-              {output, x_, noise_, xt_, t_}, {losses, doutput});
+              {output, s.x, s.noise, s.xt, s.t}, {losses, doutput});
     } else {
       b_.emit("loss.flow",
               FlowLoss{B, config_.channels, config_.pixels(), config_.learn_sigma, weight},
-              {output, x_, noise_}, {losses, doutput});
+              {output, s.x, s.noise}, {losses, doutput});
     }
-    const Buf total = b_.buffer(kLoss, {1});
-    b_.emit("loss.zero", Zero{1}, {}, {total});
-    b_.emit("loss.mean", SumLosses{B, weight}, {losses}, {}, {total});
-    b_.output(total);
+    if (first_pass_) b_.emit("loss.mean", SumLosses{B, weight}, {losses}, {}, {loss_});
     return doutput;
   }
 
-  // Global norm, clip factor, AdamW and EMA of every trained tensor.
-  void update() {
-    int64_t trained = 0;
-    for (const ParamSpec& spec : specs_) trained += spec.trained();
-    const Buf norms = b_.buffer(kNorms, {trained}, Purpose::activation, DType::f64);
-    const Buf clip = b_.buffer(kClip, {2});
-    b_.output(norms);
-    b_.output(clip);
-    int64_t slot = 0;
-    for (const ParamSpec& spec : specs_) {
-      if (!spec.trained()) continue;
-      b_.emit("norm." + spec.name, SquaredNorm{element_count(spec.shape), slot++},
-              {params_.gradient(b_, spec.name)}, {norms});
-    }
-    b_.emit("clip", ClipScale{trained, spec_.clip}, {norms}, {clip});
-    for (const ParamSpec& spec : specs_) {
-      if (spec.trained()) update_tensor(spec, clip);
-    }
+  // ---- update ----------------------------------------------------------------------------------
+
+  void emit_norm(const ParamSpec& spec, Buf gradient) {
+    b_.emit("norm." + spec.name, SquaredNorm{element_count(spec.shape), slots_.at(spec.name)},
+            {gradient}, {norms_});
   }
 
-  void update_tensor(const ParamSpec& spec, Buf clip) {
+  void emit_clip() {
+    b_.emit("clip", ClipScale{0, static_cast<int64_t>(slots_.size()), spec_.clip}, {norms_},
+            {clip_});
+  }
+
+  void emit_update(const ParamSpec& spec, Buf gradient, Buf clip) {
     const auto state = [&](const char* prefix, Purpose purpose) {
       return b_.declare({prefix + spec.name, spec.layer, purpose, DType::f32, spec.shape, true});
     };
@@ -117,16 +289,40 @@ class StepWriter {
     b_.emit("adamw." + spec.name,
             AdamW{element_count(spec.shape), spec_.beta1, spec_.beta2, spec_.eps,
                   spec_.weight_decay, spec_.ema},
-            {params_.gradient(b_, spec.name), clip}, {}, updates);
+            {gradient, clip}, {}, updates);
+  }
+
+  // Without clipping no other gradient matters: the tensor's own norm says whether it is finite.
+  void emit_own_update(const ParamSpec& spec, Buf gradient) {
+    emit_norm(spec, gradient);
+    const Buf own = b_.buffer("clip." + spec.name, {2});
+    b_.emit("clip." + spec.name, ClipScale{slots_.at(spec.name), 1, 0}, {norms_}, {own});
+    emit_update(spec, gradient, own);
+  }
+
+  // Global norm, clip factor, AdamW and EMA of every trained tensor.
+  void update() {
+    b_.mark();
+    for (const ParamSpec& spec : specs_) {
+      if (spec.trained()) emit_norm(spec, params_.gradient(b_, spec.name));
+    }
+    emit_clip();
+    for (const ParamSpec& spec : specs_) {
+      if (spec.trained()) emit_update(spec, params_.gradient(b_, spec.name), clip_);
+    }
   }
 
   const DitConfig& config_;
   const StepSpec& spec_;
+  Choices choices_;
   const std::vector<ParamSpec> specs_;
   Builder b_;
   Params params_;
-  const Shape image_;
-  Buf x_, y_, noise_, t_, xt_;
+  std::vector<Way> parts_;
+  Buf x_, y_, noise_, t_;                 // of the whole batch; noise and t only if given
+  Buf loss_, output_, norms_, clip_;      // what the host reads
+  std::map<std::string, int64_t> slots_;  // of each trained tensor in norms
+  bool first_pass_ = true;
 };
 
 }  // namespace

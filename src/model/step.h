@@ -5,6 +5,18 @@
 
 namespace ebb {
 
+// How a step is carried out. Every choice leaves the result the same: bit for bit, or for
+// micro_batch and the order of its sums, up to rounding.
+struct Choices {
+  int64_t micro_batch = 0;   // samples that go through the network together; 0: the whole batch
+  bool layer_major = false;  // all micro-batches through one block before the next
+  // Each parameter is updated as soon as its gradient is complete, and the gradient's bytes are
+  // free again. With accumulation only layer by layer. With clipping everything runs twice: first
+  // for the norm, then for the update.
+  bool release = false;
+  Schedule schedule = {};  // empty: every block keeps all
+};
+
 struct StepSpec {
   int64_t batch = 1;
   bool given_noise = false;  // the host gives noise and times, and labels are taken as they are
@@ -15,7 +27,14 @@ struct StepSpec {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   float clip = 0;            // 0: never
   int64_t loader_bytes = 0;  // resident memory that the loader decodes into
+  Choices choices;
 };
+
+// Equal micro-batches run in a loop; what is left over is a part of its own.
+struct Part {
+  int64_t first, size, count;  // first sample; samples of a micro-batch; micro-batches
+};
+std::vector<Part> micro_batches(int64_t batch, int64_t micro_batch);
 
 // Names that the host uses.
 inline constexpr const char* kLoaderMemory = "loader.memory";  // (loader_bytes) u8
@@ -28,6 +47,8 @@ inline constexpr const char* kNorms = "norms";          // (trained tensors) f64
 inline constexpr const char* kClip = "clip";            // (2): gradient norm, factor
 inline constexpr const char* kOutput = "final.output";  // (B, C_out, S, S)
 
+// Its marks: the embedding, each action of the schedule, the embedding's backward, the update, for
+// every pass and (batch by batch) every part.
 Program write_step(const DitConfig& config, const StepSpec& spec, const Device& device);
 
 }  // namespace ebb

@@ -4,6 +4,16 @@
 
 namespace ebb {
 
+namespace {
+int64_t bytes_moved(const Program& program, const Op& op) {
+  int64_t bytes = 0;
+  for (const Buf b : op.reads) bytes += program.buffer(b).bytes();
+  for (const Buf b : op.writes) bytes += program.buffer(b).bytes();
+  for (const Buf b : op.updates) bytes += 2 * program.buffer(b).bytes();
+  return bytes;
+}
+}  // namespace
+
 double predicted_seconds(const Program& program, const Rates& rates) {
   double seconds = 0;
   for (const Op& op : program.ops) {

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 
+#include "program/signature.h"
+
 namespace ebb {
 
 std::vector<Lifetime> lifetimes(const Program& program) {
   const int end = static_cast<int>(program.ops.size());
-  std::vector<Lifetime> lives(program.buffers.size(), Lifetime{end, 0});
+  std::vector<Lifetime> lives(program.buffers.size(), Lifetime{end, -1});
   const auto touch = [&](Buf b, int op) {
-    Lifetime& life = lives[b.id];
+    Lifetime& life = lives[program.root(b).id];
     life.begin = std::min(life.begin, op);
     life.end = std::max(life.end, op + 1);
   };
@@ -19,13 +21,74 @@ std::vector<Lifetime> lifetimes(const Program& program) {
     }
     if (op.scratch) touch(op.scratch, i);
   }
-  for (const Buf b : program.inputs) touch(b, 0);
-  for (const Buf b : program.outputs) touch(b, std::max(0, end - 1));
+  // The host touches before the first op and after the last: never inside a loop.
+  for (const Buf b : program.inputs) touch(b, -1);
+  for (const Buf b : program.outputs) touch(b, end);
   for (size_t i = 0; i < lives.size(); ++i) {
-    if (program.buffers[i].resident) lives[i] = {0, end};
-    if (lives[i].empty()) lives[i] = {};
+    if (program.buffers[i].resident) lives[i] = {-1, end + 1};
+    Lifetime& life = lives[i];
+    if (life.begin >= life.end) {
+      life = {};
+      continue;
+    }
+    for (const Loop& loop : program.loops) {
+      const bool meets = life.begin < loop.end && loop.begin < life.end;
+      const bool within = loop.begin <= life.begin && life.end <= loop.end;
+      if (!meets || within) continue;
+      life.begin = std::min(life.begin, loop.begin);
+      life.end = std::max(life.end, loop.end);
+    }
+    life = {std::max(0, life.begin), std::min(std::max(end, 1), std::max(life.end, 1))};
   }
   return lives;
+}
+
+namespace {
+
+// The ops of the loop around each op; all of the program where there is none.
+std::vector<Lifetime> surroundings(const Program& program) {
+  const int end = static_cast<int>(program.ops.size());
+  std::vector<Lifetime> around(program.ops.size(), Lifetime{0, end});
+  for (const Loop& loop : program.loops) {
+    std::fill(around.begin() + loop.begin, around.begin() + loop.end,
+              Lifetime{loop.begin, loop.end});
+  }
+  return around;
+}
+
+}  // namespace
+
+std::vector<int> shared_places(const Program& program, const std::vector<Lifetime>& lives) {
+  std::vector<int> place(program.buffers.size());
+  std::vector<bool> fixed(program.buffers.size());
+  std::vector<bool> taken(program.buffers.size());  // another buffer has its place already
+  for (size_t i = 0; i < place.size(); ++i) {
+    place[i] = static_cast<int>(i);
+    fixed[i] = program.buffers[i].resident || program.buffers[i].is_view();
+  }
+  for (const auto* list : {&program.inputs, &program.outputs}) {
+    for (const Buf b : *list) fixed[b.id] = true;
+  }
+  const std::vector<Lifetime> around = surroundings(program);
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    const std::vector<Arg> writes = signature(op.params).writes;
+    for (size_t w = 0; w < writes.size(); ++w) {
+      const int out = op.writes[w].id;
+      if (fixed[out] || lives[out].begin != static_cast<int>(i)) continue;
+      if (lives[out].end > around[i].end) continue;  // its last value outlives the loop
+      for (const int r : writes[w].over) {
+        const int in = op.reads[r].id;
+        if (fixed[in] || taken[in] || lives[in].end != static_cast<int>(i) + 1) continue;
+        if (lives[in].begin < around[i].begin) continue;  // the next time round reads it again
+        if (program.buffers[in].bytes() != program.buffers[out].bytes()) continue;
+        place[out] = place[in];
+        taken[in] = true;
+        break;
+      }
+    }
+  }
+  return place;
 }
 
 }  // namespace ebb

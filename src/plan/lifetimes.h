@@ -1,4 +1,4 @@
-// When each buffer is alive, derived from who touches it.
+// When each buffer is alive, derived from who touches it; and which buffers share a place.
 #pragma once
 
 #include <vector>
@@ -7,14 +7,21 @@
 
 namespace ebb {
 
-// Half-open, in op indices. Empty for a buffer that nothing touches.
+// Half-open, in op indices. Empty for a buffer that nothing touches, and for a view: its root
+// lives.
 struct Lifetime {
   int begin = 0, end = 0;
   bool empty() const { return begin >= end; }
+  bool contains(int op) const { return begin <= op && op < end; }
   bool operator==(const Lifetime&) const = default;
 };
 
-// Residents live through the whole program, inputs from its start, outputs to its end.
+// Residents live through the whole program, inputs from its start, outputs to its end. What is
+// touched in a loop and outside it lives through the whole loop.
 std::vector<Lifetime> lifetimes(const Program& program);
+
+// For each buffer the one whose place it takes, itself where it takes none: an output takes the
+// place of an input of its op that dies there, where the op allows it and the sizes are equal.
+std::vector<int> shared_places(const Program& program, const std::vector<Lifetime>& lives);
 
 }  // namespace ebb

@@ -9,7 +9,7 @@
 namespace ebb {
 
 struct LiveBlock {
-  int64_t size;  // bytes, a multiple of kAlignment
+  int64_t size = 0;  // bytes, a multiple of kAlignment
   Lifetime life;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -31,8 +32,8 @@ Ledger ledger_at(const Plan& plan, const Residents& residents, int op) {
   }
   for (size_t i = 0; i < plan.program.buffers.size(); ++i) {
     const Buffer& buffer = plan.program.buffers[i];
-    const bool alive = plan.lives[i].begin <= op && op < plan.lives[i].end;
-    if (alive && !buffer.resident) count(buffer.purpose, buffer.layer, buffer.bytes());
+    if (plan.held[i].contains(op) && !buffer.resident)
+      count(buffer.purpose, buffer.layer, buffer.bytes());
   }
   return ledger;
 }
@@ -48,20 +49,53 @@ void place_residents(Residents& residents, int64_t& end, const Program& program)
   }
 }
 
+// One block for each place, living as long as any buffer that has it.
+std::vector<LiveBlock> places(const Program& program, const std::vector<Lifetime>& lives,
+                              const std::vector<int>& place) {
+  std::vector<LiveBlock> blocks(program.buffers.size());
+  for (size_t i = 0; i < program.buffers.size(); ++i) {
+    const Buffer& buffer = program.buffers[i];
+    if (buffer.resident || lives[i].empty()) continue;
+    LiveBlock& block = blocks[place[i]];
+    block.size = aligned(buffer.bytes());
+    block.life = block.life.empty() ? lives[i]
+                                    : Lifetime{std::min(block.life.begin, lives[i].begin),
+                                               std::max(block.life.end, lives[i].end)};
+  }
+  return blocks;
+}
+
+// lives, but a buffer whose place was taken ends where the taker begins.
+std::vector<Lifetime> held_lives(const std::vector<Lifetime>& lives,
+                                 const std::vector<int>& place) {
+  std::vector<Lifetime> held = lives;
+  std::vector<int> by_birth(place.size());
+  std::iota(by_birth.begin(), by_birth.end(), 0);
+  std::stable_sort(by_birth.begin(), by_birth.end(),
+                   [&](int a, int b) { return lives[a].begin < lives[b].begin; });
+  std::vector<int> holder(place.size(), -1);  // of each place, so far
+  for (const int i : by_birth) {
+    if (lives[i].empty()) continue;
+    int& last = holder[place[i]];
+    if (last >= 0) held[last].end = lives[i].begin;
+    last = i;
+  }
+  return held;
+}
+
 Plan make_plan(Program program, const Residents& residents, int64_t resident_bytes) {
   Plan plan;
   plan.lives = lifetimes(program);
-  std::vector<LiveBlock> blocks;
-  for (size_t i = 0; i < program.buffers.size(); ++i) {
-    const Buffer& buffer = program.buffers[i];
-    blocks.push_back({aligned(buffer.bytes()), buffer.resident ? Lifetime{} : plan.lives[i]});
-  }
+  const std::vector<int> place = shared_places(program, plan.lives);
+  plan.held = held_lives(plan.lives, place);
+  const std::vector<LiveBlock> blocks = places(program, plan.lives, place);
   const Packing packing = pack(blocks);
   plan.offsets.resize(program.buffers.size());
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
-    plan.offsets[i] =
-        buffer.resident ? residents.at(buffer.name).offset : resident_bytes + packing.offsets[i];
+    plan.offsets[i] = buffer.is_view()  ? plan.offsets[buffer.view.of.id] + buffer.view.offset
+                      : buffer.resident ? residents.at(buffer.name).offset
+                                        : resident_bytes + packing.offsets[place[i]];
   }
   plan.program = std::move(program);
   plan.resident_bytes = resident_bytes;
@@ -96,7 +130,7 @@ PlanSet make_plans(std::vector<Program> programs) {
 std::string plan_csv(const Plan& plan) {
   std::string text = "id,lower,upper,size,offset\n";
   for (size_t i = 0; i < plan.program.buffers.size(); ++i) {
-    const Lifetime& life = plan.lives[i];
+    const Lifetime& life = plan.held[i];
     if (life.empty()) continue;
     text += fmt::format("{},{},{},{},{}\n", plan.program.buffers[i].name, life.begin, life.end,
                         aligned(plan.program.buffers[i].bytes()), plan.offsets[i]);

@@ -22,7 +22,8 @@ struct Ledger {
 
 struct Plan {
   Program program;
-  std::vector<Lifetime> lives;
+  std::vector<Lifetime> lives;   // by buffer: from the first op that touches it to the last
+  std::vector<Lifetime> held;    // the same, but ending where an output takes the buffer's place
   std::vector<int64_t> offsets;  // by buffer, in bytes from the arena's start
   int64_t resident_bytes = 0;    // the arena's lower part: what survives between runs
   int64_t bytes = 0;             // the highest end of any buffer

@@ -1,11 +1,13 @@
 // The validator. It trusts neither lifetimes.cpp nor packing.cpp: it walks the program itself and
 // keeps a map of who owns which bytes of the arena.
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <vector>
 
 #include "base/error.h"
 #include "plan/plan.h"
+#include "program/signature.h"
 
 namespace ebb {
 
@@ -44,72 +46,203 @@ class Owners {
   std::map<int64_t, int> held_;
 };
 
-std::vector<int> touched(const Op& op) {
-  std::vector<int> ids;
+std::vector<Buf> touched(const Op& op) {
+  std::vector<Buf> all;
   for (const auto* list : {&op.reads, &op.writes, &op.updates}) {
-    for (const Buf b : *list) ids.push_back(b.id);
+    all.insert(all.end(), list->begin(), list->end());
   }
-  if (op.scratch) ids.push_back(op.scratch.id);
-  return ids;
+  if (op.scratch) all.push_back(op.scratch);
+  return all;
 }
+
+// An op that runs, with the time round the loop that it stands in. Every loop is gone through three
+// times at most: all between the first and the last are alike.
+struct Instance {
+  int op;
+  int64_t iteration;
+  bool last;  // time round
+};
+
+std::vector<Instance> unrolled(const Program& program) {
+  constexpr int64_t kTimes = 3;
+  std::vector<Instance> run;
+  int next = 0;
+  const auto plain = [&](int end) {
+    for (; next < end; ++next) run.push_back({next, 0, true});
+  };
+  for (const Loop& loop : program.loops) {
+    require(loop.begin >= next && loop.begin < loop.end && loop.count > 0,
+            "program: the loop at op {} is out of order", loop.begin);
+    plain(loop.begin);
+    const int64_t times = std::min(kTimes, loop.count);
+    for (int64_t i = 0; i < times; ++i) {
+      for (int op = loop.begin; op < loop.end; ++op) run.push_back({op, i, i == times - 1});
+    }
+    next = loop.end;
+  }
+  plain(static_cast<int>(program.ops.size()));
+  return run;
+}
+
+// Walks the program as it runs, and follows every buffer from its birth to its death.
+class Walk {
+ public:
+  Walk(const Plan& plan, int64_t arena_bytes)
+      : plan_(plan),
+        program_(plan.program),
+        owners_(plan, arena_bytes),
+        alive_(program_.buffers.size()),
+        written_(program_.buffers.size()),
+        home_(program_.buffers.size(), kNone),
+        last_op_(program_.buffers.size(), -1) {}
+
+  void run() {
+    require(plan_.offsets.size() == program_.buffers.size() &&
+                plan_.lives.size() == program_.buffers.size() &&
+                plan_.held.size() == program_.buffers.size(),
+            "plan: {} offsets and {} lives for {} buffers", plan_.offsets.size(),
+            plan_.lives.size(), program_.buffers.size());
+    check_views();
+    find_last_uses();
+    for (size_t i = 0; i < program_.buffers.size(); ++i) {
+      if (program_.buffers[i].resident) begin(static_cast<int>(i), "start", true);
+    }
+    for (const Buf b : program_.inputs) begin(b.id, "start", true);
+    for (const Instance& at : unrolled(program_)) step(at);
+    for (const Buf b : program_.outputs) {
+      require(written_[b.id], "program: nothing writes the output {}", name(b.id));
+    }
+  }
+
+ private:
+  static constexpr int kNone = -1;     // touched by nobody yet
+  static constexpr int kNowhere = -2;  // outside loops, or in several
+  static constexpr int kForever = std::numeric_limits<int>::max();
+
+  const std::string& name(int id) const { return program_.buffers[id].name; }
+  int root(Buf b) const { return program_.root(b).id; }
+
+  void check_views() const {
+    for (const Buffer& b : program_.buffers) {
+      if (!b.is_view()) continue;
+      require(b.view.offset >= 0 && b.view.stride >= 0 &&
+                  b.view.offset + b.bytes() <= program_.buffer(b.view.of).bytes(),
+              "program: the view {} leaves its buffer", b.name);
+    }
+    for (const Loop& loop : program_.loops) {
+      for (int i = loop.begin; i < loop.end; ++i) {
+        for (const Buf b : touched(program_.ops[i])) {
+          const Buffer& view = program_.buffer(b);
+          require(!view.is_view() ||
+                      view.view.offset + (loop.count - 1) * view.view.stride + view.bytes() <=
+                          program_.buffer(view.view.of).bytes(),
+                  "program: {} leaves its buffer in the loop around {}", view.name,
+                  program_.ops[i].name);
+        }
+      }
+    }
+  }
+
+  void find_last_uses() {
+    std::vector<int> loop_of(program_.ops.size(), kNowhere);
+    for (size_t l = 0; l < program_.loops.size(); ++l) {
+      for (int i = program_.loops[l].begin; i < program_.loops[l].end; ++i) {
+        loop_of[i] = static_cast<int>(l);
+      }
+    }
+    for (size_t i = 0; i < program_.ops.size(); ++i) {
+      for (const Buf b : touched(program_.ops[i])) {
+        int& home = home_[root(b)];
+        home = home == kNone || home == loop_of[i] ? loop_of[i] : kNowhere;
+        last_op_[root(b)] = static_cast<int>(i);
+      }
+    }
+    const auto keep = [&](int id, int until) {
+      home_[id] = kNowhere;
+      last_op_[id] = std::max(last_op_[id], until);
+    };
+    for (const Buf b : program_.inputs) keep(b.id, 0);
+    for (const Buf b : program_.outputs) keep(b.id, kForever);
+    for (size_t i = 0; i < program_.buffers.size(); ++i) {
+      if (program_.buffers[i].resident) keep(static_cast<int>(i), kForever);
+    }
+    // Touched in a loop and outside it: the loop's next time round needs it.
+    for (const Loop& loop : program_.loops) {
+      for (size_t i = 0; i < home_.size(); ++i) {
+        const bool inside = loop.begin <= last_op_[i] && last_op_[i] < loop.end;
+        if (inside && home_[i] == kNowhere) last_op_[i] = loop.end - 1;
+      }
+    }
+    ending_.resize(program_.ops.size());
+    for (size_t i = 0; i < last_op_.size(); ++i) {
+      if (last_op_[i] >= 0 && last_op_[i] < static_cast<int>(ending_.size())) {
+        ending_[last_op_[i]].push_back(static_cast<int>(i));
+      }
+    }
+  }
+
+  void begin(int id, const std::string& op, bool holds_value) {
+    if (!alive_[id]) owners_.claim(id, op);
+    alive_[id] = true;
+    if (holds_value) written_[id] = true;
+    require(program_.buffers[id].resident || program_.buffers[id].bytes() == 0 ||
+                plan_.offsets[id] >= plan_.resident_bytes,
+            "plan: {} lies among the residents", name(id));
+  }
+
+  void end(int id) {
+    if (alive_[id]) owners_.release(id);
+    alive_[id] = false;
+    written_[id] = false;
+  }
+
+  // A buffer of the loop ends with its last op each time round, any other the last time only.
+  bool ends(int id, const Instance& at) const {
+    return last_op_[id] == at.op && (at.last || home_[id] >= 0);
+  }
+
+  // An output may begin in the place of an input that ends here, where the op allows it.
+  void hand_over(const Op& op, const Instance& at) {
+    const std::vector<Arg> writes = signature(op.params).writes;
+    for (size_t w = 0; w < writes.size(); ++w) {
+      const int out = root(op.writes[w]);
+      for (const int r : writes[w].over) {
+        const int in = root(op.reads[r]);
+        const bool same = plan_.offsets[in] == plan_.offsets[out] &&
+                          program_.buffers[in].bytes() == program_.buffers[out].bytes();
+        if (in != out && same && !alive_[out] && ends(in, at)) end(in);
+      }
+    }
+  }
+
+  void step(const Instance& at) {
+    const Op& op = program_.ops[at.op];
+    for (const auto* list : {&op.reads, &op.updates}) {
+      for (const Buf b : *list) {
+        require(written_[root(b)], "program: {} reads {} before anything wrote it", op.name,
+                program_.buffer(b).name);
+        begin(root(b), op.name, false);
+      }
+    }
+    hand_over(op, at);
+    for (const Buf b : op.writes) begin(root(b), op.name, true);
+    if (op.scratch) begin(op.scratch.id, op.name, false);
+    for (const int id : ending_[at.op]) {
+      if (ends(id, at)) end(id);
+    }
+  }
+
+  const Plan& plan_;
+  const Program& program_;
+  Owners owners_;
+  std::vector<bool> alive_, written_;
+  std::vector<int> home_;                 // the one loop whose ops touch it
+  std::vector<int> last_op_;              // that touches it
+  std::vector<std::vector<int>> ending_;  // by op: the buffers whose last op it is
+};
 
 }  // namespace
 
-void validate_plan(const Plan& plan, int64_t arena_bytes) {
-  const Program& program = plan.program;
-  const auto count = program.buffers.size();
-  require(plan.offsets.size() == count && plan.lives.size() == count,
-          "plan: {} buffers but {} offsets", count, plan.offsets.size());
-  Owners owners(plan, arena_bytes);
-  std::vector<bool> alive(count, false);
-  std::vector<bool> written(count, false);
-  std::vector<int> last_use(count, -1);
-  for (size_t i = 0; i < program.ops.size(); ++i) {
-    for (const int id : touched(program.ops[i])) last_use[id] = static_cast<int>(i);
-  }
-  for (const Buf b : program.outputs) last_use[b.id] = static_cast<int>(program.ops.size());
-  for (const Buf b : program.inputs) last_use[b.id] = std::max(last_use[b.id], 0);
-  const auto start = [&](int id, const std::string& op) {
-    if (!alive[id]) owners.claim(id, op);
-    alive[id] = true;
-    require(program.buffers[id].resident || program.buffers[id].bytes() == 0 ||
-                plan.offsets[id] >= plan.resident_bytes,
-            "plan: {} lies among the residents", program.buffers[id].name);
-  };
-  for (size_t i = 0; i < count; ++i) {
-    if (!program.buffers[i].resident) continue;
-    start(static_cast<int>(i), "start");
-    written[i] = true;
-    last_use[i] = static_cast<int>(program.ops.size());
-  }
-  for (const Buf b : program.inputs) {
-    start(b.id, "start");
-    written[b.id] = true;
-  }
-  for (size_t i = 0; i < program.ops.size(); ++i) {
-    const Op& op = program.ops[i];
-    for (const int id : touched(op)) start(id, op.name);
-    for (const auto* list : {&op.reads, &op.updates}) {
-      for (const Buf b : *list) {
-        require(written[b.id], "program: {} reads {} before anything wrote it", op.name,
-                program.buffer(b).name);
-      }
-    }
-    for (const Buf b : op.writes) written[b.id] = true;
-    std::vector<int> ending = touched(op);
-    if (i == 0) {
-      for (const Buf b : program.inputs) ending.push_back(b.id);
-    }
-    for (const int id : ending) {
-      if (last_use[id] == static_cast<int>(i) && alive[id]) {
-        owners.release(id);
-        alive[id] = false;
-      }
-    }
-  }
-  for (const Buf b : program.outputs) {
-    require(written[b.id], "program: nothing writes the output {}", program.buffer(b).name);
-  }
-}
+void validate_plan(const Plan& plan, int64_t arena_bytes) { Walk(plan, arena_bytes).run(); }
 
 }  // namespace ebb

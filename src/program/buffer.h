@@ -36,6 +36,12 @@ struct Buf {
   bool operator==(const Buf&) const = default;
 };
 
+// A part of another buffer. In a loop it moves on by `stride` each time round.
+struct View {
+  Buf of;                          // never a view itself
+  int64_t offset = 0, stride = 0;  // bytes
+};
+
 struct Buffer {
   std::string name;   // "block3.attn.qkv"
   std::string layer;  // "block3": the row of the ledger that it counts under
@@ -43,6 +49,9 @@ struct Buffer {
   DType type = DType::f32;
   Shape shape;
   bool resident = false;  // keeps its contents from one run of the program to the next
+  View view = {};         // without `of`: a buffer with bytes of its own
+
+  bool is_view() const { return static_cast<bool>(view.of); }
 
   int64_t count() const { return element_count(shape); }
   int64_t bytes() const { return count() * dtype_bytes(type); }

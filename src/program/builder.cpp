@@ -1,5 +1,7 @@
 #include "program/builder.h"
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "program/signature.h"
 
@@ -16,12 +18,60 @@ Builder::Scope::~Scope() {
   if (outermost_) b_.layer_ = "step";
 }
 
+Builder::Repeated::Repeated(Builder& b, int64_t count) : b_(b) {
+  require(!b.in_loop(), "program {}: a loop within a loop", b.program_.name);
+  b_.loop_ = {static_cast<int>(b.program_.ops.size()), 0, count};
+}
+
+Builder::Repeated::~Repeated() {
+  b_.loop_.end = static_cast<int>(b_.program_.ops.size());
+  if (b_.loop_.count > 1 && b_.loop_.end > b_.loop_.begin) b_.program_.loops.push_back(b_.loop_);
+  b_.loop_ = {};
+}
+
+std::string Builder::unique(const std::string& name) {
+  while (true) {
+    const int times = ++names_[name];
+    if (times == 1) return name;
+    std::string numbered = fmt::format("{}~{}", name, times);
+    if (names_.emplace(numbered, 1).second) return numbered;
+  }
+}
+
 Buf Builder::buffer(const std::string& name, Shape shape, Purpose purpose, DType type) {
-  return declare({prefix_ + name, layer_, purpose, type, std::move(shape), false});
+  return declare_numbered({prefix_ + name, layer_, purpose, type, std::move(shape)});
+}
+
+Buf Builder::declare_numbered(Buffer buffer) {
+  buffer.name = unique(buffer.name);
+  names_[buffer.name] = 0;
+  return declare(std::move(buffer));
+}
+
+Buf Builder::lasting(const std::string& name, Shape shape) {
+  if (!in_loop() || !stack_lasting_) return buffer(name, std::move(shape));
+  Shape all = shape;
+  all[0] *= loop_.count;
+  const int64_t count = element_count(shape);
+  return view(buffer(name, std::move(all)), std::move(shape), 0, count);
+}
+
+Buf Builder::view(Buf of, Shape shape, int64_t offset, int64_t stride) {
+  const Buffer& whole = program_.buffer(of);
+  require(!whole.is_view(), "program {}: {} is a view already", program_.name, whole.name);
+  const int64_t end = offset + (loop_.count - 1) * stride + element_count(shape);
+  require(offset >= 0 && stride >= 0 && end <= whole.count(),
+          "program {}: a view of {} ends at element {} of {}", program_.name, whole.name, end,
+          whole.count());
+  const int64_t size = dtype_bytes(whole.type);
+  Buffer made{unique(whole.name + "[]"), whole.layer, whole.purpose, whole.type, std::move(shape)};
+  made.view = {of, offset * size, stride * size};
+  program_.buffers.push_back(std::move(made));
+  return Buf{static_cast<int32_t>(program_.buffers.size() - 1)};
 }
 
 Buf Builder::declare(Buffer buffer) {
-  require(names_.insert(buffer.name).second, "program {}: two buffers named {}", program_.name,
+  require(++names_[buffer.name] == 1, "program {}: two buffers named {}", program_.name,
           buffer.name);
   buffer.bytes();  // an absurd size is refused here, with its shape
   program_.buffers.push_back(std::move(buffer));

@@ -43,6 +43,7 @@ class Call {
   std::span<std::byte*const> writes, updates;
   std::span<std::byte> scratch;
   const Scalars* scalars = nullptr;
+  int64_t iteration = 0;  // of the loop that the op stands in
 
   template <typename T = float>
   const T* read(int i) const {

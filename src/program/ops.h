@@ -26,7 +26,7 @@ inline constexpr double kNormEps = 1e-6;
 // ---- noise, time, labels -------------------------------------------------------------------
 
 // -> noise (B, n), standard normal, keyed by (seed, step, sample, element). A sample counts from
-// the scalar first_sample plus the op's own.
+// the scalar first_sample plus the op's own; each time round a loop goes on by B.
 struct FillNormal {
   static constexpr const char* kName = "fill_normal";
   int64_t B, n;
@@ -190,6 +190,13 @@ struct Add {
   double flops() const { return 1.0 * n; }
 };
 
+// x (n); updates y (n): y += x
+struct AddTo {
+  static constexpr const char* kName = "add_to";
+  int64_t n;
+  double flops() const { return 1.0 * n; }
+};
+
 // x (n) -> y (2n) = x, x
 struct Repeat {
   static constexpr const char* kName = "repeat";
@@ -214,8 +221,8 @@ struct AdaLN {
   double flops() const { return 9.0 * B * T * D; }
 };
 
-// dy (B*T, D), x, stats, mod, [dres (B*T, D)] -> dx (B*T, D), dmod (chunks shift and scale)
-// With `residual`, dx = dres + what flows through the norm.
+// dy (B*T, D), x, stats, mod -> dmod (chunks shift and scale), dx (B*T, D)
+// With `residual`, dx is an update: what flows through the norm is added to it.
 struct AdaLNBackward {
   static constexpr const char* kName = "adaln_backward";
   int64_t B, T, D, chunks, shift, scale;
@@ -309,11 +316,11 @@ struct SquaredNorm {
   double flops() const { return 2.0 * n; }
 };
 
-// norms (count, f64) -> clip (2): the global norm, and the factor that every gradient is scaled by.
-// limit 0: never clipped.
+// norms (f64, `count` of them from `first`) -> clip (2): the norm of them all, and the factor that
+// every gradient is scaled by. limit 0: never clipped.
 struct ClipScale {
   static constexpr const char* kName = "clip_scale";
-  int64_t count;
+  int64_t first, count;
   float limit;
   double flops() const { return 1.0 * count; }
 };
@@ -372,7 +379,7 @@ using OpParams =
     std::variant<FillNormal, DrawTimes, DropLabels, Diffuse, FillTime, Patchify, Unpatchify,
                  UnpatchifyBackward, AddPositions, TimeEmbed, LabelEmbed, LabelEmbedBackward,
                  Linear, LinearBackwardInput, LinearBackwardWeight, LinearBackwardBias, Silu,
-                 SiluBackward, Gelu, GeluBackward, Add, Repeat, Zero, AdaLN, AdaLNBackward,
+                 SiluBackward, Gelu, GeluBackward, Add, AddTo, Repeat, Zero, AdaLN, AdaLNBackward,
                  AddGated, AddGatedBackward, QkNorm, QkNormBackward, Attention, AttentionBackward,
                  DdpmLoss, FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW, LabelsAndNull, Guide,
                  DiffusionStep, FlowStep>;

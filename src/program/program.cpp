@@ -25,18 +25,19 @@ Buf Program::at(std::string_view wanted) const {
   return found;
 }
 
-double Program::flops() const {
-  double total = 0;
-  for (const Op& op : ops) total += op.flops();
-  return total;
+std::vector<int64_t> Program::repeats() const {
+  std::vector<int64_t> times(ops.size(), 1);
+  for (const Loop& loop : loops) {
+    for (int i = loop.begin; i < loop.end; ++i) times[i] = loop.count;
+  }
+  return times;
 }
 
-int64_t bytes_moved(const Program& program, const Op& op) {
-  int64_t bytes = 0;
-  for (const Buf b : op.reads) bytes += program.buffer(b).bytes();
-  for (const Buf b : op.writes) bytes += program.buffer(b).bytes();
-  for (const Buf b : op.updates) bytes += 2 * program.buffer(b).bytes();
-  return bytes;
+double Program::flops() const {
+  const std::vector<int64_t> times = repeats();
+  double total = 0;
+  for (size_t i = 0; i < ops.size(); ++i) total += static_cast<double>(times[i]) * ops[i].flops();
+  return total;
 }
 
 }  // namespace ebb

@@ -9,6 +9,13 @@ Arg f32(const char* name, Shape shape) { return {name, DType::f32, std::move(sha
 Arg i32(const char* name, Shape shape) { return {name, DType::i32, std::move(shape)}; }
 Arg f64(const char* name, Shape shape) { return {name, DType::f64, std::move(shape)}; }
 
+// An output that may take the place of any of these reads.
+Arg f32_over(std::vector<int> reads, const char* name, Shape shape) {
+  Arg arg = f32(name, std::move(shape));
+  arg.over = std::move(reads);
+  return arg;
+}
+
 // ---- noise, time, labels -------------------------------------------------------------------
 
 Signature of(const FillNormal& op) { return {{}, {f32("noise", {op.B, op.n})}, {}}; }
@@ -19,7 +26,7 @@ Signature of(const DropLabels& op) { return {{i32("y", {op.B})}, {i32("dropped",
 
 Signature of(const Diffuse& op) {
   return {{f32("x", {op.B, op.n}), f32("noise", {op.B, op.n}), f32("t", {op.B})},
-          {f32("xt", {op.B, op.n})},
+          {f32_over({0, 1}, "xt", {op.B, op.n})},
           {}};
 }
 
@@ -87,21 +94,23 @@ Signature of(const LinearBackwardBias& op) {
 
 // ---- elementwise ------------------------------------------------------------------------------
 
-Signature of(const Silu& op) { return {{f32("x", {op.n})}, {f32("y", {op.n})}, {}}; }
+Signature of(const Silu& op) { return {{f32("x", {op.n})}, {f32_over({0}, "y", {op.n})}, {}}; }
 
 Signature of(const SiluBackward& op) {
-  return {{f32("dy", {op.n}), f32("x", {op.n})}, {f32("dx", {op.n})}, {}};
+  return {{f32("dy", {op.n}), f32("x", {op.n})}, {f32_over({0, 1}, "dx", {op.n})}, {}};
 }
 
-Signature of(const Gelu& op) { return {{f32("x", {op.n})}, {f32("y", {op.n})}, {}}; }
+Signature of(const Gelu& op) { return {{f32("x", {op.n})}, {f32_over({0}, "y", {op.n})}, {}}; }
 
 Signature of(const GeluBackward& op) {
-  return {{f32("dy", {op.n}), f32("x", {op.n})}, {f32("dx", {op.n})}, {}};
+  return {{f32("dy", {op.n}), f32("x", {op.n})}, {f32_over({0, 1}, "dx", {op.n})}, {}};
 }
 
 Signature of(const Add& op) {
-  return {{f32("a", {op.n}), f32("b", {op.n})}, {f32("y", {op.n})}, {}};
+  return {{f32("a", {op.n}), f32("b", {op.n})}, {f32_over({0, 1}, "y", {op.n})}, {}};
 }
+
+Signature of(const AddTo& op) { return {{f32("x", {op.n})}, {}, {f32("y", {op.n})}}; }
 
 Signature of(const Repeat& op) { return {{f32("x", {op.n})}, {f32("y", {2 * op.n})}, {}}; }
 
@@ -111,37 +120,41 @@ Signature of(const Zero& op) { return {{}, {f32("x", {op.n})}, {}}; }
 
 Signature of(const AdaLN& op) {
   return {{f32("x", {op.B * op.T, op.D}), f32("mod", {op.B, op.chunks * op.D})},
-          {f32("y", {op.B * op.T, op.D}), f32("stats", {op.B * op.T, 2})},
+          {f32_over({0}, "y", {op.B * op.T, op.D}), f32("stats", {op.B * op.T, 2})},
           {}};
 }
 
 Signature of(const AdaLNBackward& op) {
   const Shape rows = {op.B * op.T, op.D}, mod = {op.B, op.chunks * op.D};
   Signature s{{f32("dy", rows), f32("x", rows), f32("stats", {op.B * op.T, 2}), f32("mod", mod)},
-              {f32("dx", rows), f32("dmod", mod)},
+              {f32("dmod", mod)},
               {}};
-  if (op.residual) s.reads.push_back(f32("dres", rows));
+  if (op.residual) {
+    s.updates.push_back(f32("dx", rows));
+  } else {
+    s.writes.push_back(f32_over({0, 1}, "dx", rows));
+  }
   return s;
 }
 
 Signature of(const AddGated& op) {
   const Shape rows = {op.B * op.T, op.D};
   return {{f32("x", rows), f32("y", rows), f32("mod", {op.B, op.chunks * op.D})},
-          {f32("out", rows)},
+          {f32_over({0, 1}, "out", rows)},
           {}};
 }
 
 Signature of(const AddGatedBackward& op) {
   const Shape rows = {op.B * op.T, op.D}, mod = {op.B, op.chunks * op.D};
   return {{f32("dout", rows), f32("y", rows), f32("mod", mod)},
-          {f32("dy", rows), f32("dmod", mod)},
+          {f32_over({0, 1}, "dy", rows), f32("dmod", mod)},
           {}};
 }
 
 Signature of(const QkNorm& op) {
   const Shape qkv = {op.B * op.T, 3 * op.H * op.d};
   Signature s{{f32("qkv", qkv), f32("qw", {op.d}), f32("kw", {op.d})},
-              {f32("normed", qkv), f32("stats", {op.B * op.T, 2 * op.H, 2})},
+              {f32_over({0}, "normed", qkv), f32("stats", {op.B * op.T, 2 * op.H, 2})},
               {}};
   if (op.kind == QkNormKind::layer) {
     s.reads.push_back(f32("qb", {op.d}));
@@ -154,7 +167,7 @@ Signature of(const QkNormBackward& op) {
   const Shape qkv = {op.B * op.T, 3 * op.H * op.d};
   Signature s{{f32("dnormed", qkv), f32("qkv", qkv), f32("stats", {op.B * op.T, 2 * op.H, 2}),
                f32("qw", {op.d}), f32("kw", {op.d})},
-              {f32("dqkv", qkv)},
+              {f32_over({0, 1}, "dqkv", qkv)},
               {f32("dqw", {op.d}), f32("dkw", {op.d})}};
   if (op.kind == QkNormKind::layer) {
     s.updates.push_back(f32("dqb", {op.d}));
@@ -211,7 +224,11 @@ Signature of(const SquaredNorm& op) {
   return {{f32("g", {op.n})}, {norms}, {}};
 }
 
-Signature of(const ClipScale& op) { return {{f64("norms", {op.count})}, {f32("clip", {2})}, {}}; }
+Signature of(const ClipScale& op) {
+  Arg norms = f64("norms", {op.first + op.count});
+  norms.or_more = true;
+  return {{norms}, {f32("clip", {2})}, {}};
+}
 
 Signature of(const AdamW& op) {
   Signature s{{f32("g", {op.n}), f32("clip", {2})},

@@ -14,6 +14,8 @@ struct Arg {
   DType type;
   Shape shape;
   bool or_more = false;  // the buffer may hold more elements: the op touches only some of them
+  std::vector<int> over =
+      {};  // of a write: the reads whose place it may take, each element read first
 };
 
 struct Signature {

@@ -21,40 +21,47 @@ double now() {
 
 Executor::Executor(const Plan& plan, const Device& device, std::byte* arena, Mode mode)
     : plan_(plan), device_(device), arena_(arena), mode_(mode) {
-  for (const Op& op : plan.program.ops) {
-    Bound bound;
-    const auto note_end = [&](Buf b) {
-      bound.end = std::max(bound.end, plan.offsets[b.id] + aligned(plan.program.buffer(b).bytes()));
-    };
-    for (const Buf b : op.reads) {
-      bound.reads.push_back(place(b));
-      note_end(b);
-    }
-    for (const Buf b : op.writes) {
-      bound.writes.push_back(place(b));
-      note_end(b);
-    }
-    for (const Buf b : op.updates) {
-      bound.updates.push_back(place(b));
-      note_end(b);
-    }
-    if (op.scratch) {
-      bound.scratch = {place(op.scratch),
-                       static_cast<size_t>(plan.program.buffer(op.scratch).bytes())};
-      note_end(op.scratch);
-    }
-    bound_.push_back(std::move(bound));
-  }
+  bind();
   if (mode == Mode::timed) note_live_bytes();
   if (mode == Mode::debug_memory) note_host_owned();
 }
 
+void Executor::bind() {
+  const Program& program = plan_.program;
+  for (const Op& op : program.ops) {
+    Bound bound;
+    const auto note = [&](Buf b) {
+      const Buf root = program.root(b);
+      bound.end =
+          std::max(bound.end, plan_.offsets[root.id] + aligned(program.buffer(root).bytes()));
+      bound.moves |= program.buffer(b).view.stride != 0;
+    };
+    for (const Buf b : op.reads) {
+      bound.reads.push_back(place(b));
+      note(b);
+    }
+    for (const Buf b : op.writes) {
+      bound.writes.push_back(place(b));
+      note(b);
+    }
+    for (const Buf b : op.updates) {
+      bound.updates.push_back(place(b));
+      note(b);
+    }
+    if (op.scratch) {
+      bound.scratch = {place(op.scratch), static_cast<size_t>(program.buffer(op.scratch).bytes())};
+      note(op.scratch);
+    }
+    bound_.push_back(std::move(bound));
+  }
+}
+
 void Executor::note_live_bytes() {
   live_bytes_.assign(plan_.program.ops.size() + 1, 0);
-  for (size_t b = 0; b < plan_.lives.size(); ++b) {
-    if (plan_.lives[b].empty()) continue;
-    live_bytes_[plan_.lives[b].begin] += plan_.program.buffers[b].bytes();
-    live_bytes_[plan_.lives[b].end] -= plan_.program.buffers[b].bytes();
+  for (size_t b = 0; b < plan_.held.size(); ++b) {
+    if (plan_.held[b].empty()) continue;
+    live_bytes_[plan_.held[b].begin] += plan_.program.buffers[b].bytes();
+    live_bytes_[plan_.held[b].end] -= plan_.program.buffers[b].bytes();
   }
   for (size_t i = 1; i < live_bytes_.size(); ++i) live_bytes_[i] += live_bytes_[i - 1];
   timeline_.reserve(plan_.program.ops.size());
@@ -67,104 +74,136 @@ void Executor::note_host_owned() {
   }
   for (const Op& op : plan_.program.ops) {
     for (const auto* list : {&op.reads, &op.writes, &op.updates}) {
-      for (const Buf b : *list) host_owned_[b.id] = false;
+      for (const Buf b : *list) host_owned_[plan_.program.root(b).id] = false;
     }
   }
 }
 
 void Executor::run(const Scalars& scalars) {
   const int count = static_cast<int>(plan_.program.ops.size());
-  if (mode_ == Mode::normal) {
-    for (int i = 0; i < count; ++i) run_op(i, scalars);
-    return;
+  if (mode_ == Mode::timed) {
+    timeline_.clear();
+    for (int i = 0; i < count; ++i) timeline_.push_back({i, live_bytes_[i], 0});
   }
-  if (mode_ == Mode::debug_memory) {
-    for (int i = 0; i < count; ++i) run_op_checked(i, scalars);
-    return;
+  int next = 0;
+  for (const Loop& loop : plan_.program.loops) {
+    run_ops(next, loop.begin, 0, scalars);
+    for (int64_t i = 0; i < loop.count; ++i) run_ops(loop.begin, loop.end, i, scalars);
+    next = loop.end;
   }
-  timeline_.clear();
-  for (int i = 0; i < count; ++i) {
-    const double start = now();
-    run_op(i, scalars);
-    timeline_.push_back({i, live_bytes_[i], now() - start});
+  run_ops(next, count, 0, scalars);
+}
+
+void Executor::run_ops(int begin, int end, int64_t iteration, const Scalars& scalars) {
+  for (int i = begin; i < end; ++i) {
+    if (mode_ == Mode::debug_memory) {
+      run_op_checked(i, iteration, scalars);
+    } else if (mode_ == Mode::timed) {
+      const double start = now();
+      run_op(i, iteration, scalars);
+      timeline_[i].seconds += now() - start;
+    } else {
+      run_op(i, iteration, scalars);
+    }
   }
 }
 
-void Executor::run_op(int index, const Scalars& scalars) {
+void Executor::move_on(int index, int64_t iteration) {
+  const Op& op = plan_.program.ops[index];
+  Bound& bound = bound_[index];
+  for (size_t i = 0; i < op.reads.size(); ++i) bound.reads[i] = place(op.reads[i], iteration);
+  for (size_t i = 0; i < op.writes.size(); ++i) bound.writes[i] = place(op.writes[i], iteration);
+  for (size_t i = 0; i < op.updates.size(); ++i) bound.updates[i] = place(op.updates[i], iteration);
+}
+
+void Executor::run_op(int index, int64_t iteration, const Scalars& scalars) {
+  if (bound_[index].moves) move_on(index, iteration);
+  call(index, iteration, scalars);
+}
+
+void Executor::call(int index, int64_t iteration, const Scalars& scalars) {
   const Bound& bound = bound_[index];
-  Call call;
-  call.reads = bound.reads;
-  call.writes = bound.writes;
-  call.updates = bound.updates;
-  call.scratch = bound.scratch;
-  call.scalars = &scalars;
+  Call made;
+  made.reads = bound.reads;
+  made.writes = bound.writes;
+  made.updates = bound.updates;
+  made.scratch = bound.scratch;
+  made.scalars = &scalars;
+  made.iteration = iteration;
   peak_bytes_ = std::max(peak_bytes_, bound.end);
-  device_.run(plan_.program.ops[index].params, call);
+  device_.run(plan_.program.ops[index].params, made);
 }
 
 void Executor::poison(int buffer) {
   std::memset(arena_ + plan_.offsets[buffer], kPoison, plan_.program.buffers[buffer].bytes());
 }
 
+// Its first op comes now: each time round for a buffer of the loop, the first time for any other.
+bool Executor::born_at(int buffer, int index, int64_t iteration) const {
+  const Lifetime& life = plan_.lives[buffer];
+  if (life.empty() || life.begin != index) return false;
+  if (iteration == 0) return true;
+  for (const Loop& loop : plan_.program.loops) {
+    if (loop.begin <= life.begin && life.end <= loop.end) return true;
+  }
+  return false;
+}
+
 // Everything that the op did not declare is poisoned while it runs: if it reads such bytes it
-// computes NaN, and if it writes them the poison is gone. Declared reads must come out unchanged. A
-// buffer is poisoned when it is born and again when it dies.
-void Executor::run_op_checked(int index, const Scalars& scalars) {
-  const Op& op = plan_.program.ops[index];
-  const auto buffers = static_cast<int>(plan_.program.buffers.size());
-  const auto written = [&](int id) {
-    return std::find(op.writes.begin(), op.writes.end(), Buf{id}) != op.writes.end() ||
-           std::find(op.updates.begin(), op.updates.end(), Buf{id}) != op.updates.end() ||
-           op.scratch.id == id;
+// computes NaN, and if it writes them the poison is gone. A buffer is poisoned when it is born.
+// Declared reads must come out unchanged; one whose place an output takes is read from a copy.
+void Executor::run_op_checked(int index, int64_t iteration, const Scalars& scalars) {
+  const Program& program = plan_.program;
+  const Op& op = program.ops[index];
+  Bound& bound = bound_[index];
+  if (bound.moves) move_on(index, iteration);
+  const auto contains = [](const std::vector<Buf>& list, Buf b) {
+    return std::find(list.begin(), list.end(), b) != list.end();
   };
-  const auto read = [&](int id) {
-    return std::find(op.reads.begin(), op.reads.end(), Buf{id}) != op.reads.end();
-  };
-  const auto is_input = [&](int id) {
-    const auto& inputs = plan_.program.inputs;
-    return std::find(inputs.begin(), inputs.end(), Buf{id}) != inputs.end();
-  };
-  for (int id = 0; id < buffers; ++id) {
-    const bool kept = plan_.program.buffers[id].resident || is_input(id);
-    if (!kept && plan_.lives[id].begin == index && !plan_.lives[id].empty()) poison(id);
+  std::vector<std::vector<std::byte>> copies(op.reads.size());
+  for (size_t i = 0; i < op.reads.size(); ++i) {
+    const int id = op.reads[i].id;
+    if (plan_.held[id].end != index || plan_.lives[id].end != index + 1) continue;
+    copies[i].assign(bound.reads[i], bound.reads[i] + program.buffers[id].bytes());
+    bound.reads[i] = copies[i].data();
+  }
+  for (int id = 0; id < static_cast<int>(program.buffers.size()); ++id) {
+    const bool kept = program.buffers[id].resident || contains(program.inputs, Buf{id});
+    if (!kept && born_at(id, index, iteration)) poison(id);
   }
 
   std::vector<uint8_t> declared(plan_.bytes, 0);
-  for (int id = 0; id < buffers; ++id) {
-    const bool left_alone = read(id) || written(id) || host_owned_[id];
-    const int64_t bytes = plan_.program.buffers[id].bytes();
-    if (left_alone) std::fill_n(declared.begin() + plan_.offsets[id], bytes, uint8_t{1});
+  const auto declare = [&](int64_t begin, int64_t bytes) {
+    std::fill_n(declared.begin() + begin, bytes, uint8_t{1});
+  };
+  for (size_t id = 0; id < program.buffers.size(); ++id) {
+    if (host_owned_[id]) declare(plan_.offsets[id], program.buffers[id].bytes());
   }
-  std::vector<std::byte> before(plan_.bytes);
+  for (const auto* list : {&op.reads, &op.writes, &op.updates}) {
+    for (const Buf b : *list) declare(place(b, iteration) - arena_, program.buffer(b).bytes());
+  }
+  if (op.scratch) declare(plan_.offsets[op.scratch.id], program.buffer(op.scratch).bytes());
+  const std::vector<std::byte> before(arena_, arena_ + plan_.bytes);
   for (int64_t i = 0; i < plan_.bytes; ++i) {
-    if (declared[i]) continue;
-    before[i] = arena_[i];
-    arena_[i] = std::byte{kPoison};
+    if (!declared[i]) arena_[i] = std::byte{kPoison};
   }
-  for (const Buf b : op.reads) {
-    std::memcpy(before.data() + plan_.offsets[b.id], place(b), plan_.program.buffer(b).bytes());
-  }
-  run_op(index, scalars);
-  for (int id = 0; id < buffers; ++id) {
-    if (!read(id) || written(id)) continue;
-    const int64_t offset = plan_.offsets[id];
-    require(std::memcmp(arena_ + offset, before.data() + offset,
-                        plan_.program.buffers[id].bytes()) == 0,
-            "debug-memory: op {} changed {}, which it only reads", op.name,
-            plan_.program.buffers[id].name);
+  const std::vector<std::vector<std::byte>> copies_before = copies;
+  call(index, iteration, scalars);
+
+  for (size_t i = 0; i < op.reads.size(); ++i) {
+    const Buf b = op.reads[i];
+    if (contains(op.writes, b) || contains(op.updates, b)) continue;
+    const std::byte* was = copies[i].empty() ? before.data() + (place(b, iteration) - arena_)
+                                             : copies_before[i].data();
+    require(std::memcmp(bound.reads[i], was, program.buffer(b).bytes()) == 0,
+            "debug-memory: op {} changed {}, which it only reads", op.name, program.buffer(b).name);
+    bound.reads[i] = place(b, iteration);
   }
   for (int64_t i = 0; i < plan_.bytes; ++i) {
     if (declared[i]) continue;
     require(arena_[i] == std::byte{kPoison}, "debug-memory: op {} wrote byte {}, not its own",
             op.name, i);
     arena_[i] = before[i];
-  }
-  for (int id = 0; id < buffers; ++id) {
-    const bool is_output = std::find(plan_.program.outputs.begin(), plan_.program.outputs.end(),
-                                     Buf{id}) != plan_.program.outputs.end();
-    if (!plan_.program.buffers[id].resident && !is_output && plan_.lives[id].end == index + 1) {
-      poison(id);
-    }
   }
 }
 

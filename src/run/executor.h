@@ -13,7 +13,7 @@ namespace ebb {
 struct TimelinePoint {
   int op;
   int64_t live_bytes;  // residents included
-  double seconds;
+  double seconds;      // over all times round its loop
 };
 
 class Executor {
@@ -47,14 +47,23 @@ class Executor {
     std::vector<std::byte*> writes, updates;
     std::span<std::byte> scratch;
     int64_t end = 0;
+    bool moves = false;  // some of the places move on each time round the loop
   };
 
   std::byte* place(Buf b) const { return arena_ + plan_.offsets[b.id]; }
+  std::byte* place(Buf b, int64_t iteration) const {
+    return place(b) + iteration * plan_.program.buffer(b).view.stride;
+  }
+  void bind();
   void note_live_bytes();
   void note_host_owned();
-  void run_op(int index, const Scalars& scalars);
-  void run_op_checked(int index, const Scalars& scalars);
+  void run_ops(int begin, int end, int64_t iteration, const Scalars& scalars);
+  void run_op(int index, int64_t iteration, const Scalars& scalars);
+  void call(int index, int64_t iteration, const Scalars& scalars);
+  void run_op_checked(int index, int64_t iteration, const Scalars& scalars);
+  void move_on(int index, int64_t iteration);
   void poison(int buffer);
+  bool born_at(int buffer, int index, int64_t iteration) const;
 
   const Plan& plan_;
   const Device& device_;
@@ -63,8 +72,7 @@ class Executor {
   std::vector<Bound> bound_;
   int64_t peak_bytes_ = 0;
   std::vector<int64_t> live_bytes_;  // at each op; for the timeline
-  std::vector<bool>
-      host_owned_;  // by buffer: no op touches it, other threads may; for debug_memory
+  std::vector<bool> host_owned_;     // by buffer: no op touches it, other threads may
   std::vector<TimelinePoint> timeline_;
 };
 

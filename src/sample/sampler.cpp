@@ -96,7 +96,7 @@ class SamplerWriter {
       labels = b_.buffer("labels", {B}, Purpose::data, DType::i32);
       b_.emit("labels", LabelsAndNull{spec_.batch, config_.null_label()}, {y_}, {labels});
     }
-    const Buf output = Dit(config_, B, params_).forward(b_, input, t, labels).output;
+    const Buf output = Dit(config_, B, params_).forward(b_, {input, t, labels});
     if (!guided()) return output;
     Shape single = b_.shape(output);
     single[0] = spec_.batch;

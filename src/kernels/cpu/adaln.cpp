@@ -61,9 +61,8 @@ void run(const AdaLNBackward& op, const Call& call) {
   const float* x = call.read(1);
   const float* stats = call.read(2);
   const float* mod = call.read(3);
-  const float* dres = op.residual ? call.read(4) : nullptr;
-  float* dx = call.write(0);
-  float* dmod = call.write(1);
+  float* dmod = call.write(0);
+  float* dx = op.residual ? call.update(0) : call.write(1);
   const int64_t D = op.D;
 
   const auto row_backward = [&](int64_t r, const float* scale, float* dshift, float* dscale) {
@@ -89,7 +88,7 @@ void run(const AdaLNBackward& op, const Call& call) {
       const Vec hat = (get(row + i) - mean) * rstd;
       const Vec through = get(g + i) * (splat(1.0f) + get(scale + i));
       const Vec flow = rstd * (through - g_mean - hat * gx_mean);
-      put(out + i, dres ? get(dres + r * D + i) + flow : flow);
+      put(out + i, op.residual ? get(out + i) + flow : flow);
     });
   };
 

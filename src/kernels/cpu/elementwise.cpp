@@ -73,6 +73,12 @@ void run(const Add& op, const Call& call) {
   each_lane(op.n, [=](int64_t i, auto get, auto put) { put(y + i, get(a + i) + get(b + i)); });
 }
 
+void run(const AddTo& op, const Call& call) {
+  const float* x = call.read(0);
+  float* y = call.update(0);
+  each_lane(op.n, [=](int64_t i, auto get, auto put) { put(y + i, get(y + i) + get(x + i)); });
+}
+
 void run(const Repeat& op, const Call& call) {
   for (int half = 0; half < 2; ++half) {
     parallel_range(op.n, 4096, 1, [&](int64_t begin, int64_t end) {

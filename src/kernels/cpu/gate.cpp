@@ -38,8 +38,8 @@ void run(const AddGatedBackward& op, const Call& call) {
         for (int64_t row = first * D; row < end * D; row += D) {
           for_lanes(0, D, [&](int64_t i, auto get, auto put) {
             const Vec d = get(dout + row + i);
-            put(dy + row + i, d * get(gate + i));
             put(sums + i, get(sums + i) + d * get(y + row + i));
+            put(dy + row + i, d * get(gate + i));
           });
         }
       },

@@ -27,6 +27,7 @@ void run(const SiluBackward& op, const Call& call);
 void run(const Gelu& op, const Call& call);
 void run(const GeluBackward& op, const Call& call);
 void run(const Add& op, const Call& call);
+void run(const AddTo& op, const Call& call);
 void run(const Repeat& op, const Call& call);
 void run(const Zero& op, const Call& call);
 void run(const AdaLN& op, const Call& call);

@@ -9,6 +9,12 @@ namespace ebb::cpu {
 
 namespace {
 
+// The place of the op's first sample in its step.
+template <typename AnyOp>
+int64_t first_sample(const AnyOp& op, const Call& call) {
+  return op.first_sample + call.iteration * op.B;
+}
+
 std::array<uint32_t, 4> draw(const Call& call, Stream stream, int64_t sample, int64_t block) {
   return philox(
       call.scalars->seed, static_cast<uint32_t>(stream), static_cast<uint32_t>(call.scalars->step),
@@ -20,11 +26,12 @@ std::array<uint32_t, 4> draw(const Call& call, Stream stream, int64_t sample, in
 void run(const FillNormal& op, const Call& call) {
   float* noise = call.write(0);
   const int64_t blocks = (op.n + 3) / 4;
+  const int64_t first = first_sample(op, call);
   parallel_range(op.B * blocks, 64, 64, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t sample = i / blocks;
       const int64_t block = i % blocks;
-      const auto values = normals(draw(call, op.stream, op.first_sample + sample, block));
+      const auto values = normals(draw(call, op.stream, first + sample, block));
       const int64_t rest = std::min<int64_t>(4, op.n - block * 4);
       for (int64_t k = 0; k < rest; ++k) {
         noise[sample * op.n + block * 4 + k] = static_cast<float>(values[k]);
@@ -36,7 +43,7 @@ void run(const FillNormal& op, const Call& call) {
 void run(const DrawTimes& op, const Call& call) {
   float* t = call.write(0);
   for (int64_t b = 0; b < op.B; ++b) {
-    const auto bits = draw(call, Stream::time, op.first_sample + b, 0);
+    const auto bits = draw(call, Stream::time, first_sample(op, call) + b, 0);
     if (op.objective == Objective::ddpm) {
       t[b] = static_cast<float>((uint64_t{bits[0]} * kDiffusionSteps) >> 32);
     } else if (op.sampling == TimeSampling::uniform) {
@@ -51,7 +58,7 @@ void run(const DropLabels& op, const Call& call) {
   const auto* y = call.read<int32_t>(0);
   auto* dropped = call.write<int32_t>(0);
   for (int64_t b = 0; b < op.B; ++b) {
-    const auto bits = draw(call, Stream::label_drop, op.first_sample + b, 0);
+    const auto bits = draw(call, Stream::label_drop, first_sample(op, call) + b, 0);
     dropped[b] = open_unit(bits[0]) < op.p ? op.null_label : y[b];
   }
 }

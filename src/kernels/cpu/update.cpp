@@ -38,7 +38,7 @@ void run(const SquaredNorm& op, const Call& call) {
 
 void run(const ClipScale& op, const Call& call) {
   double total = 0;
-  for (int64_t i = 0; i < op.count; ++i) total += call.read<double>(0)[i];
+  for (int64_t i = 0; i < op.count; ++i) total += call.read<double>(0)[op.first + i];
   const double norm = std::sqrt(total);
   call.write(0)[0] = static_cast<float>(norm);
   // The 1e-6 is PyTorch's, so that runs can be compared.

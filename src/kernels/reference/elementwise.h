@@ -56,6 +56,11 @@ void reference(const Add& op, const Refs<T>& r) {
 }
 
 template <typename T>
+void reference(const AddTo& op, const Refs<T>& r) {
+  for (int64_t i = 0; i < op.n; ++i) r.updates[0][i] += r.reads[0][i];
+}
+
+template <typename T>
 void reference(const Repeat& op, const Refs<T>& r) {
   std::copy_n(r.reads[0], op.n, r.writes[0]);
   std::copy_n(r.reads[0], op.n, r.writes[0] + op.n);

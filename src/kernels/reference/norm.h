@@ -60,19 +60,19 @@ void reference(const AdaLNBackward& op, const Refs<T>& r) {
   std::vector<T> dnorm(op.D);
   for (int64_t b = 0; b < op.B; ++b) {
     const T* scale = r.reads[3] + (b * op.chunks + op.scale) * op.D;
-    T* dshift = r.writes[1] + (b * op.chunks + op.shift) * op.D;
-    T* dscale = r.writes[1] + (b * op.chunks + op.scale) * op.D;
+    T* dshift = r.writes[0] + (b * op.chunks + op.shift) * op.D;
+    T* dscale = r.writes[0] + (b * op.chunks + op.scale) * op.D;
     std::fill_n(dshift, op.D, T(0));
     std::fill_n(dscale, op.D, T(0));
     for (int64_t row = b * op.T; row < (b + 1) * op.T; ++row) {
       const T *dy = r.reads[0] + row * op.D, *x = r.reads[1] + row * op.D;
       const RowStats<T> s = {r.reads[2][row * 2], r.reads[2][row * 2 + 1]};
-      T* dx = r.writes[0] + row * op.D;
+      T* dx = (op.residual ? r.updates[0] : r.writes[1]) + row * op.D;
       for (int64_t i = 0; i < op.D; ++i) {
         dshift[i] += dy[i];
         dscale[i] += dy[i] * (x[i] - s.mean) * s.rstd;
         dnorm[i] = dy[i] * (1.0 + scale[i]);
-        dx[i] = op.residual ? r.reads[4][row * op.D + i] : T(0);
+        if (!op.residual) dx[i] = T(0);
       }
       add_row_gradient(dx, dnorm.data(), x, s, op.D, true);
     }

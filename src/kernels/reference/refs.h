@@ -19,6 +19,7 @@ struct Refs {
   std::vector<const T*> reads;
   std::vector<T*> writes, updates;
   const Scalars* scalars = nullptr;
+  int64_t iteration = 0;
 };
 
 // The part that comparisons, maxima and clamps look at: the infinitesimal part never decides.

@@ -17,7 +17,7 @@ template <typename T>
 void reference(const ClipScale& op, const Refs<T>& r) {
   using std::sqrt;
   T sum = 0;
-  for (int64_t i = 0; i < op.count; ++i) sum += r.reads[0][i];
+  for (int64_t i = 0; i < op.count; ++i) sum += r.reads[0][op.first + i];
   const T norm = sqrt(sum);
   const T factor = static_cast<double>(op.limit) / (norm + 1e-6);
   r.writes[0][0] = norm;

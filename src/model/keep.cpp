@@ -1,0 +1,68 @@
+#include "model/keep.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace ebb {
+
+const char* tensor_name(Tensor tensor) {
+  constexpr const char* kNames[kBlockTensors] = {
+      "mod", "attn-in", "qkv", "qkv-normed", "attn", "proj", "x1", "mlp-in", "fc1", "gelu", "fc2"};
+  return kNames[static_cast<int>(tensor)];
+}
+
+std::string KeepSet::text() const {
+  if (*this == all()) return "all";
+  if (empty()) return "input";
+  std::string joined;
+  for (int t = 0; t < kBlockTensors; ++t) {
+    if (!has(static_cast<Tensor>(t))) continue;
+    joined += fmt::format("{}{}", joined.empty() ? "" : "+", tensor_name(static_cast<Tensor>(t)));
+  }
+  return joined;
+}
+
+KeepSet KeepSet::parse(const std::string& text, const std::string& where) {
+  if (text == "all") return all();
+  if (text == "input") return {};
+  std::vector<std::string> known = {"all", "input"};
+  for (int t = 0; t < kBlockTensors; ++t) known.emplace_back(tensor_name(static_cast<Tensor>(t)));
+  KeepSet made;
+  for (const std::string& word : split(text, '+')) {
+    bool found = false;
+    for (int t = 0; t < kBlockTensors; ++t) {
+      if (word != tensor_name(static_cast<Tensor>(t))) continue;
+      made.bits_ |= bit(static_cast<Tensor>(t));
+      found = true;
+    }
+    if (found) continue;
+    fail(Exit::usage,
+         fmt::format("{}: found '{}', wanted all, input or tensors joined by +{}", where,
+                     printable(word), did_you_mean(word, known)),
+         "a block's tensors: mod attn-in qkv qkv-normed attn proj x1 mlp-in fc1 gelu fc2");
+  }
+  return made;
+}
+
+Schedule plain_schedule(const std::vector<KeepSet>& keep) {
+  Schedule schedule;
+  const int depth = static_cast<int>(keep.size());
+  for (int i = 0; i < depth; ++i) schedule.push_back({Action::Kind::forward, i, keep[i]});
+  schedule.push_back({Action::Kind::turn, 0, {}});
+  for (int i = depth - 1; i >= 0; --i) schedule.push_back({Action::Kind::backward, i, {}});
+  return schedule;
+}
+
+std::vector<BlockChoice> block_choices(const Schedule& schedule, int64_t depth) {
+  std::vector<BlockChoice> choices(depth);
+  for (const Action& action : schedule) {
+    if (action.kind != Action::Kind::forward) continue;
+    choices[action.block].keep = action.keep;
+    ++choices[action.block].forwards;
+  }
+  return choices;
+}
+
+}  // namespace ebb

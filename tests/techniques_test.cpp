@@ -1,0 +1,188 @@
+// Whatever way a step is carried out, the result is the same: bit for bit with one size of
+// micro-batch, up to rounding between sizes.
+#include <gtest/gtest.h>
+
+#include "model_fixture.h"
+#include "op_case.h"
+#include "schedule_fixture.h"
+
+namespace ebb {
+namespace {
+
+using Bits = std::map<std::string, std::string>;
+constexpr int64_t kBatch = 5;
+
+// What a run leaves behind, by name: residents, and what the host reads.
+Bits results(Machine& machine) {
+  Bits bits;
+  const Plan& plan = machine.plan();
+  const auto note = [&](Buf b) {
+    const auto* at = reinterpret_cast<const char*>(machine.arena().data()) + plan.offsets[b.id];
+    bits[plan.program.buffer(b).name].assign(at, plan.program.buffer(b).bytes());
+  };
+  for (size_t i = 0; i < plan.program.buffers.size(); ++i) {
+    if (plan.program.buffers[i].resident) note(Buf{static_cast<int32_t>(i)});
+  }
+  for (const Buf b : plan.program.outputs) note(b);
+  return bits;
+}
+
+Bits run_with(const DitConfig& config, StepSpec spec, const Choices& choices,
+              Executor::Mode mode = Executor::Mode::normal) {
+  spec.choices = choices;
+  Machine machine({write_step(config, spec, cpu_device())}, mode);
+  machine.set_weights(config);
+  for (int64_t k = 0; k < (spec.update ? 2 : 1); ++k) {
+    machine.set_batch(config, spec.batch);
+    if (spec.given_noise) {
+      Random random(11);
+      machine.set(kBatchNoise,
+                  random_column(spec.batch * config.channels * config.pixels(), random));
+      machine.set(kBatchTime, random_times(spec.batch, config.objective, random));
+    }
+    machine.executor().run(training_scalars(k));
+    EXPECT_EQ(machine.executor().peak_bytes(), machine.plan().bytes);
+  }
+  return results(machine);
+}
+
+StepSpec updating(float clip) {
+  StepSpec spec = step_spec(kBatch);
+  spec.clip = clip;
+  return spec;
+}
+
+void expect_same(const Bits& a, const Bits& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, bits] : a) {
+    ASSERT_TRUE(b.count(name)) << name;
+    EXPECT_TRUE(b.at(name) == bits) << name;
+  }
+}
+
+TEST(Checkpointing, GradientsAreBitForBitThoseOfKeepingEverything) {
+  const OneThread one_thread;
+  Random random(5);
+  for (const ModelCase& m : model_cases()) {
+    SCOPED_TRACE(m.name);
+    const StepSpec spec = step_spec(kBatch, false);
+    const Bits all = run_with(m.config, spec, {});
+    const int depth = static_cast<int>(m.config.depth());
+    expect_same(
+        all, run_with(m.config, spec, {.schedule = plain_schedule(std::vector<KeepSet>(depth))}));
+    for (int i = 0; i < 6; ++i) {
+      expect_same(all, run_with(m.config, spec, {.schedule = random_schedule(depth, random)}));
+    }
+  }
+}
+
+TEST(Checkpointing, EverySingleTensorCanBeDroppedOrKept) {
+  const OneThread one_thread;
+  for (const DitConfig& config : {small_config(), uneven_config(Objective::flow)}) {
+    const StepSpec spec = step_spec(2, false);
+    const Bits all = run_with(config, spec, {});
+    for (int t = 0; t < kBlockTensors; ++t) {
+      const auto tensor = static_cast<Tensor>(t);
+      SCOPED_TRACE(tensor_name(tensor));
+      for (const KeepSet keep : {KeepSet{tensor}, KeepSet::all().with(tensor, false)}) {
+        const std::vector<KeepSet> each(config.depth(), keep);
+        expect_same(all, run_with(config, spec, {.schedule = plain_schedule(each)}));
+      }
+    }
+  }
+}
+
+TEST(LayerMajor, GivesTheBitsOfBatchByBatch) {
+  const OneThread one_thread;
+  Random random(6);
+  for (const ModelCase& m : model_cases()) {
+    SCOPED_TRACE(m.name);
+    const StepSpec spec = step_spec(kBatch, false);
+    const int depth = static_cast<int>(m.config.depth());
+    for (const int64_t micro : {1, 2, 3, 4, 5}) {
+      SCOPED_TRACE(micro);
+      const Bits batch_major = run_with(m.config, spec, {.micro_batch = micro});
+      expect_same(batch_major,
+                  run_with(m.config, spec, {.micro_batch = micro, .layer_major = true}));
+      for (const bool layer_major : {false, true}) {
+        expect_same(batch_major, run_with(m.config, spec,
+                                          {.micro_batch = micro,
+                                           .layer_major = layer_major,
+                                           .schedule = random_schedule(depth, random)}));
+      }
+    }
+  }
+}
+
+TEST(Release, LeavesTheWeightsMomentsAndAverageOfALateUpdate) {
+  const OneThread one_thread;
+  Random random(7);
+  for (const ModelCase& m : model_cases()) {
+    SCOPED_TRACE(m.name);
+    const int depth = static_cast<int>(m.config.depth());
+    for (const float clip : {0.0f, 0.05f}) {
+      SCOPED_TRACE(clip);
+      for (const int64_t micro : {int64_t{2}, kBatch}) {
+        SCOPED_TRACE(micro);
+        const Bits late = run_with(m.config, updating(clip), {.micro_batch = micro});
+        const Choices early = {.micro_batch = micro, .layer_major = true, .release = true};
+        expect_same(late, run_with(m.config, updating(clip), early));
+        Choices scheduled = early;
+        scheduled.layer_major = micro < kBatch;
+        scheduled.schedule = random_schedule(depth, random);
+        expect_same(late, run_with(m.config, updating(clip), scheduled));
+      }
+    }
+  }
+}
+
+TEST(Techniques, DebugMemoryPassesOnAllOfThem) {
+  const OneThread one_thread;
+  Random random(8);
+  const DitConfig config = uneven_config(Objective::ddpm);
+  for (const bool release : {false, true}) {
+    for (const int64_t micro : {2, 5}) {
+      Choices c{.micro_batch = micro, .layer_major = release, .release = release};
+      c.schedule = random_schedule(3, random);
+      const Bits plain = run_with(config, updating(0.1f), c);
+      expect_same(plain, run_with(config, updating(0.1f), c, Executor::Mode::debug_memory));
+    }
+  }
+}
+
+// The mean over the global batch, whatever the split; a short tail counts for what it is.
+TEST(Accumulation, EverySplitGivesTheSameLossAndGradientUpToRounding) {
+  const OneThread one_thread;
+  for (const ModelCase& m : model_cases()) {
+    SCOPED_TRACE(m.name);
+    const StepSpec spec = step_spec(kBatch, false);
+    const Bits whole = run_with(m.config, spec, {});
+    for (const int64_t micro : {1, 2, 3, 4}) {
+      const Bits split = run_with(m.config, spec, {.micro_batch = micro});
+      for (const auto& [name, bits] : whole) {
+        const auto values = [](const std::string& b) {
+          std::vector<float> v(b.size() / 4);
+          std::memcpy(v.data(), b.data(), b.size());
+          return Column(v.begin(), v.end());
+        };
+        expect_close(name, values(split.at(name)), values(bits), 2e-5);
+      }
+    }
+  }
+}
+
+TEST(Accumulation, CountsSamplesOnce) {
+  for (int64_t batch = 1; batch <= 12; ++batch) {
+    for (int64_t micro = 0; micro <= batch + 1; ++micro) {
+      int64_t next = 0;
+      for (const Part& part : micro_batches(batch, micro)) {
+        EXPECT_EQ(part.first, next);
+        next += part.size * part.count;
+      }
+      EXPECT_EQ(next, batch);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ebb
