@@ -207,8 +207,8 @@ inline void check_against_reference(const OpParams& params, const Check& check =
         << "a second run gave other bits";
     for (size_t w = 0; w < s.writes.size(); ++w) {
       for (const int r : s.writes[w].over) {
-        const auto over = run_on_device(params, inputs, check.scalars, std::byte{0xff},
-                                        {static_cast<int>(w), r});
+        const auto over =
+            run_on_device(params, inputs, check.scalars, std::byte{0xff}, {static_cast<int>(w), r});
         EXPECT_TRUE(same_bits(got.writes, over.writes) && same_bits(got.updates, over.updates))
             << s.writes[w].name << " in the place of " << s.reads[r].name << " gave other bits";
       }

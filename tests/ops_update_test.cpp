@@ -67,7 +67,9 @@ TEST(UpdateOps, HugeAndTinyGradientsHaveANorm) {
 
 TEST(UpdateOps, ClippingIsThatOfTorch) {
   const Column norms = {9.0, 16.0};
-  const auto factor = [&](float limit) { return outputs_of(ClipScale{0, 2, limit}, {norms})[0][1]; };
+  const auto factor = [&](float limit) {
+    return outputs_of(ClipScale{0, 2, limit}, {norms})[0][1];
+  };
   EXPECT_EQ(outputs_of(ClipScale{0, 2, 1}, {norms})[0][0], 5);
   EXPECT_EQ(factor(0), 1);
   EXPECT_EQ(factor(6), 1);

@@ -48,7 +48,6 @@ Answer make_answer(Settings& s) {
              : 0;
   auto programs = training_programs(options, loader_bytes);
   const int64_t outside = measure_outside_bytes(programs);
-  const MeasuredRates rates = measure_rates();
   Answer answer{options.name,
                 config,
                 s.batch,
@@ -56,7 +55,7 @@ Answer make_answer(Settings& s) {
                 outside,
                 make_plans(std::move(programs)),
                 0};
-  answer.seconds = predicted_seconds(answer.step().program, {rates.flops, rates.bytes});
+  answer.seconds = predicted_seconds(answer.step().program, CostModel());
   return answer;
 }
 

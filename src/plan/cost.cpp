@@ -2,25 +2,29 @@
 
 #include <algorithm>
 
+#include "program/signature.h"
+
 namespace ebb {
 
-namespace {
-int64_t bytes_moved(const Program& program, const Op& op) {
-  int64_t bytes = 0;
-  for (const Buf b : op.reads) bytes += program.buffer(b).bytes();
-  for (const Buf b : op.writes) bytes += program.buffer(b).bytes();
-  for (const Buf b : op.updates) bytes += 2 * program.buffer(b).bytes();
-  return bytes;
-}
-}  // namespace
-
-double predicted_seconds(const Program& program, const Rates& rates) {
-  double seconds = 0;
-  for (const Op& op : program.ops) {
-    seconds += std::max(op.flops() / rates.flops,
-                        static_cast<double>(bytes_moved(program, op)) / rates.bytes);
+double CostModel::seconds(const OpParams& params) const {
+  const Signature s = signature(params);
+  double bytes = 0;
+  for (const auto* args : {&s.reads, &s.writes, &s.updates, &s.updates}) {
+    for (const Arg& arg : *args) {
+      bytes += static_cast<double>(element_count(arg.shape) * dtype_bytes(arg.type));
+    }
   }
-  return seconds;
+  const double flops = std::visit([](const auto& p) { return p.flops(); }, params);
+  return 2e-6 + std::max(flops / 2e11, bytes / 2e10);
+}
+
+double predicted_seconds(const Program& program, const CostModel& costs) {
+  const std::vector<int64_t> times = program.repeats();
+  double total = 0;
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    total += static_cast<double>(times[i]) * costs.seconds(program.ops[i].params);
+  }
+  return total;
 }
 
 }  // namespace ebb

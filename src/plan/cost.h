@@ -1,16 +1,15 @@
-// What a program costs in time, at rates measured on this machine.
+// What a program costs in time.
 #pragma once
 
 #include "program/program.h"
 
 namespace ebb {
 
-struct Rates {
-  double flops = 1e11;  // per second, of matrix products
-  double bytes = 1e10;  // per second, to and from memory
+class CostModel {
+ public:
+  double seconds(const OpParams& params) const;
 };
 
-// The larger of the time for the arithmetic and the time for the bytes, op by op.
-double predicted_seconds(const Program& program, const Rates& rates);
+double predicted_seconds(const Program& program, const CostModel& costs);
 
 }  // namespace ebb

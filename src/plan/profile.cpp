@@ -1,0 +1,296 @@
+#include "plan/profile.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "plan/lifetimes.h"
+#include "plan/packing.h"
+
+namespace ebb {
+
+namespace {
+
+// A block's tensors with what keeping them takes and what making them again costs.
+struct TensorCost {
+  Tensor tensor;
+  double bytes, seconds;
+};
+
+std::vector<TensorCost> tensor_costs(const DitConfig& c, const BlockShape& shape, int64_t B,
+                                     const CostModel& costs) {
+  const int64_t T = c.tokens();
+  const int64_t D = c.width;
+  const int64_t R = B * T;
+  const int64_t A = shape.heads * c.head_width;
+  const auto row = [&](Tensor tensor, int64_t width, const OpParams& op) {
+    return TensorCost{tensor, static_cast<double>(R * width), costs.seconds(op)};
+  };
+  const AdaLN norm{B, T, D, 6, 0, 1};
+  const AddGated gate{B, T, D, 6, 2};
+  std::vector<TensorCost> all = {
+      row(Tensor::m1, D, norm),
+      row(Tensor::qkv, 3 * A, Linear{R, D, 3 * A}),
+      row(Tensor::o, A, Attention{B, T, shape.heads, c.head_width}),
+      row(Tensor::proj, D, Linear{R, A, D}),
+      row(Tensor::x1, D, gate),
+      row(Tensor::m2, D, norm),
+      row(Tensor::u, shape.mlp, Linear{R, D, shape.mlp}),
+      row(Tensor::g, shape.mlp, Gelu{R * shape.mlp}),
+      row(Tensor::y, D, Linear{R, shape.mlp, D}),
+      {Tensor::mod, static_cast<double>(B * 6 * D), costs.seconds(Linear{B, D, 6 * D})}};
+  if (c.qk_norm != QkNormKind::none) {
+    all.push_back(row(Tensor::normed, 3 * A, QkNorm{B, T, shape.heads, c.head_width, c.qk_norm}));
+  }
+  return all;
+}
+
+// The backward pass reads every tensor of the block, so what dropping one costs does not depend on
+// the others: they are dropped in the order of their time a byte.
+std::vector<KeepSet> keep_options(const DitConfig& config, int64_t B, const CostModel& costs) {
+  std::vector<TensorCost> order = tensor_costs(config, config.blocks[0], B, costs);
+  std::stable_sort(order.begin(), order.end(), [](const TensorCost& a, const TensorCost& b) {
+    return a.seconds * b.bytes < b.seconds * a.bytes;
+  });
+  std::vector<KeepSet> options = {KeepSet::all()};
+  KeepSet keep = KeepSet::all();
+  const bool normed = config.qk_norm != QkNormKind::none;
+  for (const TensorCost& drop : order) {
+    keep = keep.with(drop.tensor, false);
+    if (!normed && drop.tensor == Tensor::qkv) keep = keep.with(Tensor::normed, false);
+    options.push_back(keep);
+  }
+  return options;
+}
+
+// Bytes alive at each op, and across the boundary before it, of what counts.
+class LiveBytes {
+ public:
+  LiveBytes(const Program& program, bool count_gradients)
+      : at_(program.ops.size() + 1), across_(program.ops.size() + 1) {
+    const std::vector<Lifetime> lives = lifetimes(program);
+    const std::vector<int> place = shared_places(program, lives);
+    std::vector<int> last(program.buffers.size(), -1);  // op until which a place is counted already
+    std::vector<int> by_birth;
+    for (size_t i = 0; i < lives.size(); ++i) {
+      if (!lives[i].empty()) by_birth.push_back(static_cast<int>(i));
+    }
+    std::stable_sort(by_birth.begin(), by_birth.end(),
+                     [&](int a, int b) { return lives[a].begin < lives[b].begin; });
+    for (const int i : by_birth) {
+      const Buffer& b = program.buffers[i];
+      if (b.resident || (b.purpose == Purpose::gradient && !count_gradients)) continue;
+      const int64_t bytes = aligned(b.bytes());
+      const int begin = std::max(lives[i].begin, last[place[i]]);
+      at_[begin] += bytes;
+      at_[lives[i].end] -= bytes;
+      if (lives[i].end - lives[i].begin > 1) {
+        across_[lives[i].begin + 1] += bytes;
+        across_[lives[i].end] -= bytes;
+      }
+      last[place[i]] = lives[i].end;
+    }
+    for (size_t i = 1; i < at_.size(); ++i) {
+      at_[i] += at_[i - 1];
+      across_[i] += across_[i - 1];
+    }
+  }
+
+  // Alive on both sides of the boundary before `op`.
+  int64_t across(int op) const { return across_[op]; }
+  int64_t most(int begin, int end) const {
+    return begin < end ? *std::max_element(at_.begin() + begin, at_.begin() + end) : 0;
+  }
+
+ private:
+  std::vector<int64_t> at_, across_;
+};
+
+// A step's marks, stage by stage. One sequence of stages for each pass, and batch by batch for each
+// part of the batch; memory is looked at in the first, which is the largest.
+class Stages {
+ public:
+  Stages(const Program& program, int64_t stages, const CostModel& costs, bool count_gradients)
+      : marks_(program.marks), stages_(stages), live_(program, count_gradients) {
+    const std::vector<int64_t> times = program.repeats();
+    seconds_.resize(program.ops.size() + 1);
+    for (size_t i = 0; i < program.ops.size(); ++i) {
+      seconds_[i + 1] =
+          seconds_[i] + static_cast<double>(times[i]) * costs.seconds(program.ops[i].params);
+    }
+    marks_.push_back(static_cast<int>(program.ops.size()));
+  }
+
+  Stage stage(int64_t index) const {
+    const int begin = marks_[index];
+    const int end = marks_[index + 1];
+    const int64_t before = live_.across(begin);
+    Stage made{live_.most(begin, end) - before, live_.across(end) - before, 0};
+    for (size_t i = index; i + 1 < marks_.size() - extra(); i += stages_) {
+      made.seconds += seconds_[marks_[i + 1]] - seconds_[marks_[i]];
+    }
+    return made;
+  }
+  int64_t across(int64_t index) const { return live_.across(marks_[index]); }
+  int64_t most_before(int64_t index) const { return live_.most(0, marks_[index]); }
+
+ private:
+  // An update mark behind the whole sequences.
+  size_t extra() const { return (marks_.size() - 1) % stages_ == 0 ? 0 : 1; }
+  std::vector<int> marks_;
+  int64_t stages_;
+  LiveBytes live_;
+  std::vector<double> seconds_;  // before each op
+};
+
+int64_t state_bytes(const DitConfig& config, const StepSpec& spec, bool gradients) {
+  int64_t bytes = aligned(spec.loader_bytes);
+  for (const ParamSpec& p : parameters(config)) {
+    const int64_t each = aligned(element_count(p.shape) * 4);
+    bytes += each;
+    if (!p.trained()) continue;
+    if (spec.update) bytes += each * (spec.ema ? 3 : 2);
+    if (gradients) bytes += each;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+int Profile::shape_of(const BlockShape& shape) const {
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    if (shapes[i] == shape) return static_cast<int>(i);
+  }
+  return 0;
+}
+
+namespace {
+
+// Every shape of block that occurs, or the largest alone where there are many.
+std::vector<BlockShape> block_shapes(const DitConfig& config) {
+  constexpr size_t kMost = 4;
+  std::vector<BlockShape> shapes;
+  BlockShape largest = config.blocks[0];
+  for (const BlockShape& shape : config.blocks) {
+    if (std::find(shapes.begin(), shapes.end(), shape) == shapes.end()) shapes.push_back(shape);
+    largest = {std::max(largest.heads, shape.heads), std::max(largest.mlp, shape.mlp)};
+  }
+  return shapes.size() <= kMost ? shapes : std::vector<BlockShape>{largest};
+}
+
+// Zeroing all gradients before a loop, and the update behind everything: a matter of the tensors.
+double state_seconds(const DitConfig& config, const StepSpec& spec, bool zeroing, bool update,
+                     const CostModel& costs) {
+  double seconds = costs.seconds(Zero{1});
+  int64_t trained = 0;
+  for (const ParamSpec& p : parameters(config)) {
+    if (!p.trained()) continue;
+    const int64_t n = element_count(p.shape);
+    ++trained;
+    if (zeroing) seconds += costs.seconds(Zero{n});
+    if (!update) continue;
+    seconds += costs.seconds(SquaredNorm{n, 0});
+    seconds += costs.seconds(AdamW{n, 0.9, 0.999, 1e-8, 0, spec.ema});
+  }
+  if (update) seconds += costs.seconds(ClipScale{0, trained, 0});
+  return seconds;
+}
+
+}  // namespace
+
+Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choices& choices,
+                     const CostModel& costs, const Device& device,
+                     const std::optional<KeepSet>& also) {
+  Profile p;
+  const std::vector<Part> parts = micro_batches(spec.batch, choices.micro_batch);
+  const bool accumulates = parts.size() > 1 || parts[0].count > 1;
+  p.options = keep_options(config, parts[0].size, costs);
+  if (also && std::find(p.options.begin(), p.options.end(), *also) == p.options.end()) {
+    p.options.insert(p.options.begin() + 1, *also);
+  }
+  p.shapes = block_shapes(config);
+  const auto options = static_cast<int64_t>(p.options.size());
+  const auto shapes = static_cast<int64_t>(p.shapes.size());
+  DitConfig sampled = config;
+  sampled.blocks.clear();
+  std::vector<KeepSet> keep;
+  for (const BlockShape& shape : p.shapes) {
+    for (const KeepSet& option : p.options) {
+      sampled.blocks.push_back(shape);
+      keep.push_back(option);
+    }
+  }
+  StepSpec written = spec;
+  written.choices = choices;
+  written.choices.schedule = plain_schedule(keep);
+  const Program program = write_step(sampled, written, device);
+
+  // All gradients live through a loop over whole steps; otherwise they come and go with their
+  // block.
+  const bool all_gradients = accumulates && !choices.layer_major;
+  const int64_t blocks = options * shapes;
+  const Stages stages(program, 2 * blocks + 3, costs, !all_gradients);
+  const int64_t state = state_bytes(config, spec, all_gradients);
+  p.embed_peak = state + stages.most_before(1);
+  p.start_bytes = state + stages.across(1);
+  p.forward.assign(shapes, std::vector<Stage>(options));
+  p.backward = p.forward;
+  for (int64_t i = 0; i < blocks; ++i) {
+    p.forward[i / options][i % options] = stages.stage(1 + i);
+    p.backward[i / options][i % options] = stages.stage(1 + blocks + (blocks - i));
+  }
+  p.turn = stages.stage(1 + blocks);
+  p.embed_backward = stages.stage(2 * blocks + 2);
+  const bool late_update = spec.update && !choices.release;
+  if (late_update) {
+    p.update = stages.stage(static_cast<int64_t>(program.marks.size()) - 1);
+    p.update.seconds = 0;
+  }
+  p.input_bytes = p.forward[0][options - 1].delta;
+  p.fixed_seconds = stages.stage(0).seconds + p.embed_backward.seconds +
+                    state_seconds(config, spec, all_gradients, late_update, costs);
+  return p;
+}
+
+Estimate estimate(const Profile& p, const DitConfig& config, const Schedule& schedule) {
+  // The last action that reads each block's input, as made by the action before it.
+  const auto count = static_cast<int>(schedule.size());
+  std::vector<int> last_reader(count + 1,
+                               -1);  // of the input that action i (or the embedding) made
+  std::vector<int> maker(config.depth() + 1, count);
+  std::vector<KeepSet> kept(config.depth());
+  for (int i = 0; i < count; ++i) {
+    const Action& a = schedule[i];
+    const int64_t read = a.kind == Action::Kind::turn ? config.depth() : a.block;
+    last_reader[maker[read]] = i;
+    if (a.kind == Action::Kind::forward) maker[a.block + 1] = i;
+  }
+  const auto option_of = [&](const KeepSet& keep) {
+    const auto found = std::find(p.options.begin(), p.options.end(), keep);
+    require(found != p.options.end(), "estimate: no profile of keep-set {}", keep.text());
+    return found - p.options.begin();
+  };
+  Estimate e{p.embed_peak, p.fixed_seconds};
+  int64_t live = p.start_bytes;
+  maker.assign(config.depth() + 1, count);
+  for (int i = 0; i < count; ++i) {
+    const Action& a = schedule[i];
+    Stage stage = p.turn;
+    if (a.kind == Action::Kind::forward) {
+      stage = p.forward[p.shape_of(config.blocks[a.block])][option_of(a.keep)];
+      kept[a.block] = a.keep;
+      if (last_reader[maker[a.block]] == i) stage.delta -= p.input_bytes;
+      maker[a.block + 1] = i;
+    } else if (a.kind == Action::Kind::backward) {
+      stage = p.backward[p.shape_of(config.blocks[a.block])][option_of(kept[a.block])];
+    }
+    e.bytes = std::max(e.bytes, live + stage.peak);
+    live += stage.delta;
+    e.seconds += stage.seconds;
+  }
+  e.bytes = std::max(e.bytes, live + p.embed_backward.peak);
+  live += p.embed_backward.delta;
+  e.bytes = std::max(e.bytes, live + p.update.peak);
+  return e;
+}
+
+}  // namespace ebb

@@ -1,0 +1,46 @@
+// What each stage of a step takes in bytes and time, found by writing a step in which every block
+// goes another way. Blocks are alike, so this one program speaks for every schedule.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "model/step.h"
+#include "plan/cost.h"
+
+namespace ebb {
+
+struct Stage {
+  int64_t peak = 0;   // most bytes alive within it, above those alive when it begins
+  int64_t delta = 0;  // bytes alive when it ends, above the same
+  double seconds = 0;
+};
+
+struct Profile {
+  std::vector<KeepSet> options;    // from everything to nothing; each drops what is cheapest a byte
+  std::vector<BlockShape> shapes;  // that occur in the model
+  // By shape, then option.
+  std::vector<std::vector<Stage>> forward, backward;
+  Stage turn, embed_backward, update;
+  int64_t start_bytes = 0;   // alive when the first block begins: residents, the batch, its tokens
+  int64_t embed_peak = 0;    // most bytes alive before that
+  int64_t input_bytes = 0;   // of one block's input
+  double fixed_seconds = 0;  // of all that does not depend on the schedule
+
+  int shape_of(const BlockShape& shape) const;
+};
+
+// `choices` without a schedule says in which way the step is carried out. `also`: a keep-set that
+// is looked at besides the profile's own.
+Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choices& choices,
+                     const CostModel& costs, const Device& device,
+                     const std::optional<KeepSet>& also = {});
+
+// What a schedule comes to: the bytes of the arena, if packing leaves no gap, and the time.
+struct Estimate {
+  int64_t bytes = 0;
+  double seconds = 0;
+};
+Estimate estimate(const Profile& profile, const DitConfig& config, const Schedule& schedule);
+
+}  // namespace ebb

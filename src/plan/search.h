@@ -1,0 +1,43 @@
+// Finds the fastest way to carry out a step within a number of bytes.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/step.h"
+#include "plan/cost.h"
+#include "plan/plan.h"
+
+namespace ebb {
+
+// What the user has decided; the rest is the planner's.
+struct Forced {
+  std::optional<int64_t> micro_batch;
+  std::optional<bool> layer_major, release;
+  std::optional<KeepSet> keep;  // of every block; rules out going through blocks again
+};
+
+// Fails with Exit::usage, naming both, when two of them contradict each other.
+void check_forced(const Forced& forced, const StepSpec& spec);
+
+struct Candidate {
+  Choices choices;
+  int64_t bytes = 0;  // of the arena, if packing leaves no gap
+  double seconds = 0;
+};
+
+// The ways to carry out the step that are worth having, fastest first, each with fewer bytes than
+// all before it. The list does not depend on any budget: a larger budget can only choose an earlier
+// one.
+std::vector<Candidate> step_candidates(const DitConfig& config, const StepSpec& spec,
+                                       const Forced& forced, const CostModel& costs,
+                                       const Device& device);
+
+// {name, setting, class} of each technique in use, for people and programs.
+struct TechniqueUse {
+  std::string name, setting, kind;  // kind: exact or rounding
+};
+std::vector<TechniqueUse> techniques_in_use(const DitConfig& config, const StepSpec& spec);
+
+}  // namespace ebb
