@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -13,7 +14,7 @@
 #include "run/arena.h"
 #include "run/executor.h"
 #include "run/process.h"
-#include "train/budget.h"
+#include "train/calibration.h"
 
 namespace ebb {
 
@@ -56,14 +57,12 @@ std::map<GemmShape, int> gemm_shapes(const Program& program) {
 
 class Bench {
  public:
-  Bench(const TrainOptions& options, int64_t budget_bytes)
+  Bench(const TrainOptions& options, const PlannedRun& planned)
       : o_(options),
-        programs_(training_programs(o_, 0)),
-        outside_bytes_(measure_outside_bytes(programs_)),
-        plans_(make_plans(std::move(programs_))),
-        arena_(checked(budget_bytes)),
-        step_(plans_.plans[0], cpu_device(), arena_.data()),
-        shapes_(gemm_shapes(plans_.plans[0].program)) {
+        planned_(planned),
+        arena_(planned.plans.arena_bytes),
+        step_(planned.step_plan(), cpu_device(), arena_.data()),
+        shapes_(gemm_shapes(planned.step_plan().program)) {
     for (const ParamSpec& spec : parameters(o_.config)) {
       initialise(step_.host(spec.name), spec, 1, o_.config);
     }
@@ -101,7 +100,8 @@ class Bench {
       j["sgemm_gflops"] = sgemm;
       j["of_sgemm"] = model / sgemm;
       j["process_peak_bytes"] = peak_;
-      j["planned_process_bytes"] = plans_.arena_bytes + outside_bytes_;
+      j["predicted_step_seconds"] = planned_.seconds;
+      j["planned_process_bytes"] = planned_.process_bytes();
       j["threads"] = cpu_threads();
       j["isa"] = cpu_isa();
       fmt::print("{}\n", j.dump(2));
@@ -109,23 +109,16 @@ class Bench {
     }
     fmt::print("{} batch {}, {} tokens, {} threads, {}\n", o_.name, o_.step.batch,
                o_.config.tokens(), cpu_threads(), cpu_isa());
-    fmt::print("  step   {:>10}   {:.1f} images/s\n", format_seconds(step),
-               static_cast<double>(o_.step.batch) / step);
+    fmt::print("  step   {:>10}   {:.1f} images/s, {} predicted\n", format_seconds(step),
+               static_cast<double>(o_.step.batch) / step, format_seconds(planned_.seconds));
     fmt::print("  model  {:>7.1f} GFLOP/s\n  sgemm  {:>7.1f} GFLOP/s at the step's own shapes\n",
                model, sgemm);
     fmt::print("  ratio  {:>7.3f}\n", model / sgemm);
     fmt::print("  peak   {:>10} of the process, {} planned\n", format_size(peak_),
-               format_size(plans_.arena_bytes + outside_bytes_));
+               format_size(planned_.process_bytes()));
   }
 
  private:
-  int64_t checked(int64_t budget_bytes) const {
-    check_budget(plans_.arena_bytes, outside_bytes_, budget_bytes,
-                 fmt::format("{} at --batch {}", o_.name, o_.step.batch),
-                 "choose a smaller --batch or model, or a larger --memory");
-    return plans_.arena_bytes;
-  }
-
   double run_step(int64_t k) {
     const int64_t n = o_.step.batch * o_.config.channels * o_.config.pixels();
     for (int64_t i = 0; i < n; ++i) {
@@ -137,11 +130,10 @@ class Bench {
     return seconds_of([&] { step_.run(step_scalars(o_, k)); });
   }
 
-  // Operands lie where the step's buffers are dead between steps.
-  double run_gemm(const GemmShape& s) {
-    require(plans_.arena_bytes - plans_.plans[0].resident_bytes >= s.floats() * 4,
-            "bench: the arena is smaller than one GEMM");
-    auto* a = reinterpret_cast<float*>(arena_.data() + plans_.plans[0].resident_bytes);
+  // In memory of its own, taken after the peak of training was read.
+  static double run_gemm(const GemmShape& s) {
+    const std::unique_ptr<float[]> operands(new float[s.floats()]);
+    float* a = operands.get();
     for (int64_t i = 0; i < s.floats(); ++i) a[i] = 0.01f * static_cast<float>(i % 101 - 50);
     const int64_t a_floats = s.role == GemmRole::forward ? s.R * s.K : s.R * s.N;
     const int64_t b_floats = s.role == GemmRole::backward_weight ? s.R * s.K : s.N * s.K;
@@ -151,9 +143,7 @@ class Bench {
   }
 
   const TrainOptions& o_;
-  std::vector<Program> programs_;
-  const int64_t outside_bytes_;
-  const PlanSet plans_;
+  const PlannedRun& planned_;
   const Arena arena_;
   Executor step_;
   const std::map<GemmShape, int> shapes_;
@@ -167,10 +157,12 @@ class Bench {
 int run_bench(Settings s) {
   resolve_threads(s);
   s.sample_every = 0;
-  s.clip = 1;
+  if (!s.has("clip")) s.clip = 1;
   const DitConfig config = resolve_model(s, nullptr);
-  const TrainOptions options = resolve_training(s, config, nullptr);
-  Bench bench(options, resolve_budget(s));
+  TrainOptions options = resolve_training(s, config, nullptr);
+  options.budget_bytes = resolve_budget(s);
+  const PlannedRun planned = plan_fitting_run(run_spec(options, nullptr), machine_costs());
+  Bench bench(options, planned);
   bench.run(s.rounds);
   bench.report(s.json);
   return 0;

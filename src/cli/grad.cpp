@@ -8,6 +8,7 @@
 #include "run/arena.h"
 #include "run/executor.h"
 #include "train/budget.h"
+#include "train/calibration.h"
 #include "train/checkpoint.h"
 
 namespace ebb {
@@ -129,24 +130,20 @@ int run_grad(Settings s) {
   spec.batch = batch_size(batch);
   spec.given_noise = true;
   spec.update = false;
-  std::vector<Program> programs;
-  programs.push_back(write_step(config, spec, cpu_device()));
-  const int64_t outside = measure_outside_bytes(programs);
-  const PlanSet plans = make_plans(std::move(programs));
-  check_budget(plans.arena_bytes, outside, budget,
-               fmt::format("{} at batch {}", model_label(s, config), spec.batch),
-               "choose a smaller batch or a larger --memory");
-  const Arena arena(plans.arena_bytes);
-  Executor executor(plans.plans[0], cpu_device(), arena.data(),
+  const PlannedRun planned = plan_fitting_run(
+      {model_label(s, config), config, spec, {}, resolve_forced(s), budget}, machine_costs());
+  const Plan& plan = planned.step_plan();
+  const Arena arena(planned.plans.arena_bytes);
+  Executor executor(plan, cpu_device(), arena.data(),
                     s.debug_memory ? Executor::Mode::debug_memory : Executor::Mode::normal);
-  load_state(weights, plans.plans[0], arena.data(), config);
+  load_state(weights, plan, arena.data(), config);
   load_batch(executor, batch, config, spec.batch);
   executor.run({});
   const float loss = *executor.host(kLoss);
   if (!std::isfinite(loss)) {
     fail(Exit::numbers, fmt::format("grad: the loss is {}", loss), "look for NaN in the weights");
   }
-  write_result(s.out, plans.plans[0], executor);
+  write_result(s.out, plan, executor);
   fmt::print("loss {:.9g}\n", loss);
   return 0;
 }

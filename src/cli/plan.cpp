@@ -7,93 +7,110 @@
 #include "base/text.h"
 #include "cli/resolve.h"
 #include "cli/verbs.h"
-#include "data/loader.h"
 #include "formats/atomic_file.h"
-#include "kernels/cpu/device.h"
-#include "plan/cost.h"
-#include "train/budget.h"
+#include "train/calibration.h"
+#include "train/plan_text.h"
 
 namespace ebb {
 
 namespace {
 
 struct Answer {
-  std::string model;
-  DitConfig config;
-  int64_t batch, budget_bytes, outside_bytes;
-  PlanSet plans;
-  double seconds;
+  RunSpec spec;
+  PlannedRun run;
 
-  const Plan& step() const { return plans.plans[0]; }
-  int64_t process_bytes() const { return plans.arena_bytes + outside_bytes; }
-  bool fits() const { return process_bytes() <= budget_bytes; }
+  const Plan& step() const { return run.step_plan(); }
+  std::vector<Part> parts() const {
+    return micro_batches(run.step.batch, run.step.choices.micro_batch);
+  }
+  int64_t accumulation() const {
+    int64_t count = 0;
+    for (const Part& part : parts()) count += part.count;
+    return count;
+  }
+  // Where the sampler needs more than the step, the rest is its own.
+  int64_t gap() const { return run.plans.arena_bytes - step().ledger.total() + step().ledger.gap; }
 };
 
-Answer make_answer(Settings& s) {
-  resolve_threads(s);
-  std::unique_ptr<Source> source;
-  if (s.has("data")) {
-    SourceOptions options;
-    options.image_size = s.image_size;
-    options.channels = static_cast<int>(s.channels);
-    options.verify = false;
-    source = open_source(s.data, options);
-  }
-  const DataInfo* info = source ? &source->info() : nullptr;
-  const DitConfig config = resolve_model(s, info);
-  const TrainOptions options = resolve_training(s, config, info);
-  const int64_t loader_bytes =
-      source ? Loader::memory_bytes(
-                   *source, {options.seed, s.batch, options.flip, options.loader_threads, 2})
-             : 0;
-  auto programs = training_programs(options, loader_bytes);
-  const int64_t outside = measure_outside_bytes(programs);
-  Answer answer{options.name,
-                config,
-                s.batch,
-                resolve_budget(s),
-                outside,
-                make_plans(std::move(programs)),
-                0};
-  answer.seconds = predicted_seconds(answer.step().program, CostModel());
-  return answer;
+std::unique_ptr<Source> data_of(const Settings& s) {
+  if (!s.has("data")) return nullptr;
+  SourceOptions options;
+  options.image_size = s.image_size;
+  options.channels = static_cast<int>(s.channels);
+  options.verify = false;
+  return open_source(s.data, options);
 }
 
-// The arena's ledger at the peak. Where the sampler needs more than the step, the rest is its own.
-nlohmann::ordered_json ledger_json(const Answer& a) {
-  nlohmann::ordered_json ledger;
-  const Ledger& at_peak = a.step().ledger;
-  for (int i = 0; i < kPurposes; ++i) {
-    ledger[purpose_name(static_cast<Purpose>(i))] = at_peak.purpose[i];
+RunSpec spec_of(Settings& s, const Source* source) {
+  const DataInfo* info = source != nullptr ? &source->info() : nullptr;
+  const DitConfig config = resolve_model(s, info);
+  TrainOptions options = resolve_training(s, config, info);
+  options.budget_bytes = resolve_budget(s);
+  return run_spec(options, source);
+}
+
+// ---- for programs ------------------------------------------------------------------------------
+
+nlohmann::ordered_json techniques_json(const Answer& a) {
+  auto list = nlohmann::ordered_json::array();
+  for (const TechniqueUse& use : techniques_in_use(a.spec.config, a.run.step)) {
+    list.push_back({{"name", use.name}, {"setting", use.setting}, {"class", use.kind}});
   }
-  ledger["gap"] = a.plans.arena_bytes - at_peak.total() + at_peak.gap;
-  return ledger;
+  return list;
+}
+
+nlohmann::ordered_json blocks_json(const Answer& a) {
+  auto list = nlohmann::ordered_json::array();
+  const auto choices = block_choices(a.run.step.choices.schedule, a.spec.config.depth());
+  for (const BlockChoice& choice : choices) {
+    list.push_back({{"keep", choice.keep.text()}, {"forwards", choice.forwards}});
+  }
+  return list;
+}
+
+nlohmann::ordered_json peaks_json(const Answer& a) {
+  nlohmann::ordered_json peaks;
+  const auto each = purpose_peaks(a.step());
+  for (int i = 0; i < kPurposes; ++i) {
+    if (each[i].bytes == 0) continue;
+    peaks[purpose_name(static_cast<Purpose>(i))] = {{"bytes", each[i].bytes},
+                                                    {"op", a.step().program.ops[each[i].op].name}};
+  }
+  return peaks;
 }
 
 void print_json(const Answer& a) {
   nlohmann::ordered_json j;
-  j["model"] = a.model;
-  j["params"] = parameter_count(a.config);
-  j["batch"] = a.batch;
-  j["micro_batch"] = a.batch;
-  j["accumulation"] = 1;
-  j["budget_bytes"] = a.budget_bytes;
-  j["fits"] = a.fits();
-  j["process_bytes"] = a.process_bytes();
-  j["arena_bytes"] = a.plans.arena_bytes;
-  j["outside_bytes"] = a.outside_bytes;
-  j["floor_bytes"] = a.process_bytes();
-  j["ledger"] = ledger_json(a);
+  j["model"] = a.spec.name;
+  j["params"] = parameter_count(a.spec.config);
+  j["batch"] = a.run.step.batch;
+  j["micro_batch"] = a.parts()[0].size;
+  j["accumulation"] = a.accumulation();
+  j["budget_bytes"] = a.spec.budget_bytes;
+  j["fits"] = a.run.fits;
+  j["process_bytes"] = a.run.process_bytes();
+  j["arena_bytes"] = a.run.plans.arena_bytes;
+  j["outside_bytes"] = a.run.outside_bytes;
+  j["floor_bytes"] = a.run.floor_bytes;
+  for (int i = 0; i < kPurposes; ++i) {
+    j["ledger"][purpose_name(static_cast<Purpose>(i))] = a.step().ledger.purpose[i];
+  }
+  j["ledger"]["gap"] = a.gap();
   for (const auto& [layer, bytes] : a.step().ledger.layer) {
     for (int i = 0; i < kPurposes; ++i) {
       if (bytes[i] > 0) j["layers"][layer][purpose_name(static_cast<Purpose>(i))] = bytes[i];
     }
   }
-  j["techniques"] = nlohmann::ordered_json::array();
-  j["predicted_step_seconds"] = a.seconds;
+  j["techniques"] = techniques_json(a);
+  j["blocks"] = blocks_json(a);
+  j["peak_op"] = a.step().program.ops[a.step().peak_op].name;
+  j["peaks"] = peaks_json(a);
+  j["predicted_step_seconds"] = a.run.seconds;
   j["step_flops"] = a.step().program.flops();
   fmt::print("{}\n", j.dump(2));
 }
+
+// ---- for people --------------------------------------------------------------------------------
 
 // "block0 .. block11" share a row when they hold the same bytes.
 void print_layers(const Ledger& ledger) {
@@ -124,43 +141,92 @@ void print_layers(const Ledger& ledger) {
   }
 }
 
+// What the peak is made of, and what would make it smaller.
+void print_cause(const Answer& a) {
+  const std::vector<PeakShare> shares = peak_shares(a.step());
+  std::array<int64_t, kPurposes> purpose = a.step().ledger.purpose;
+  const auto largest = std::max_element(purpose.begin(), purpose.end()) - purpose.begin();
+  const auto percent = [&](int64_t bytes) {
+    return 100.0 * static_cast<double>(bytes) / static_cast<double>(a.run.plans.arena_bytes);
+  };
+  fmt::print("\n  the peak is at {}: {:.0f} % of it is {}, most of a layer {} of {} ({})\n",
+             a.step().program.ops[a.step().peak_op].name, percent(purpose[largest]),
+             purpose_name(static_cast<Purpose>(largest)), purpose_name(shares[0].purpose),
+             shares[0].layer, format_size(shares[0].bytes));
+  if (a.run.floor_bytes < a.run.process_bytes()) {
+    fmt::print("  a smaller --memory, down to {}, takes less and more time\n",
+               format_size(a.run.floor_bytes));
+  }
+}
+
 void print_table(const Answer& a) {
   const Plan& step = a.step();
-  fmt::print("{}: {} parameters, {} tokens, batch {}\n\n", a.model, parameter_count(a.config),
-             a.config.tokens(), a.batch);
-  fmt::print("  {:<12} {:>12}\n", "at the peak", "bytes");
+  const auto peaks = purpose_peaks(step);
+  fmt::print("{}: {} parameters, {} tokens, batch {} = {} x {}{}\n\n", a.spec.name,
+             parameter_count(a.spec.config), a.spec.config.tokens(), a.run.step.batch,
+             a.parts()[0].count, a.parts()[0].size,
+             a.parts().size() > 1 ? fmt::format(" + {}", a.parts()[1].size) : "");
+  fmt::print("  {:<12} {:>12} {:>12}   {}\n", "", "at the peak", "its own peak", "at");
   for (int i = 0; i < kPurposes; ++i) {
-    if (step.ledger.purpose[i] == 0) continue;
-    fmt::print("  {:<12} {:>12}\n", purpose_name(static_cast<Purpose>(i)),
-               format_size(step.ledger.purpose[i]));
+    if (peaks[i].bytes == 0) continue;
+    const bool resident = peaks[i].op == 0 && peaks[i].bytes == step.ledger.purpose[i];
+    fmt::print("  {:<12} {:>12} {:>12}   {}\n", purpose_name(static_cast<Purpose>(i)),
+               format_size(step.ledger.purpose[i]), format_size(peaks[i].bytes),
+               resident ? "all the time" : step.program.ops[peaks[i].op].name);
   }
-  const int64_t gap = a.plans.arena_bytes - step.ledger.total() + step.ledger.gap;
-  if (gap > 0) fmt::print("  {:<12} {:>12}\n", "gap", format_size(gap));
-  fmt::print("  {:<12} {:>12}   code, libraries, threads, compiled kernels\n", "outside",
-             format_size(a.outside_bytes));
-  fmt::print("  {:<12} {:>12}   of {}: {}\n\n", "process", format_size(a.process_bytes()),
-             format_size(a.budget_bytes), a.fits() ? "fits" : "does not fit");
+  if (a.gap() > 0) fmt::print("  {:<12} {:>12}\n", "gap", format_size(a.gap()));
+  fmt::print("  {:<12} {:>12}   code, libraries, threads, compiled kernels, a reserve\n", "outside",
+             format_size(a.run.outside_bytes));
+  fmt::print("  {:<12} {:>12}   of {}: {}\n\n", "process", format_size(a.run.process_bytes()),
+             format_size(a.spec.budget_bytes), a.run.fits ? "fits" : "does not fit");
   print_layers(step.ledger);
-  fmt::print("\n  the peak is at {}\n", step.program.ops[step.peak_op].name);
-  fmt::print("  predicted step: {} ({:.1f} images/s)\n", format_seconds(a.seconds),
-             static_cast<double>(a.batch) / a.seconds);
+  print_cause(a);
+  fmt::print("\n");
+  print_blocks(a.spec.config, a.run.step.choices.schedule);
+  fmt::print("  ");
+  print_techniques(a.spec.config, a.run);
+  fmt::print("  {:.1f} images/s predicted\n",
+             static_cast<double>(a.run.step.batch) / a.run.seconds);
+}
+
+int print_largest(const RunSpec& spec, const CostModel& costs, bool json) {
+  const LargestBatch largest = largest_batch(spec, costs);
+  if (json) {
+    nlohmann::ordered_json j;
+    j["model"] = spec.name;
+    j["budget_bytes"] = spec.budget_bytes;
+    j["largest_batch_at_full_speed"] = largest.full_speed;
+    j["largest_batch_at_any_speed"] = largest.any_speed;
+    fmt::print("{}\n", j.dump(2));
+  } else {
+    fmt::print("{} within {}: batch {} with nothing computed twice, {} at any speed\n", spec.name,
+               format_size(spec.budget_bytes), largest.full_speed, largest.any_speed);
+  }
+  return largest.any_speed > 0 ? 0 : static_cast<int>(Exit::budget);
 }
 
 }  // namespace
 
 int run_plan(Settings s) {
-  const Answer answer = make_answer(s);
+  resolve_threads(s);
+  const bool max = s.batch == 0;
+  if (max) s.batch = 1;
+  const auto source = data_of(s);
+  Answer answer{spec_of(s, source.get()), {}};
+  const CostModel costs = machine_costs();
+  if (max) return print_largest(answer.spec, costs, s.json);
+  answer.run = plan_run(answer.spec, costs);
   if (s.json) {
     print_json(answer);
   } else {
     print_table(answer);
   }
   if (!s.csv.empty()) write_file_atomically(s.csv, plan_csv(answer.step()));
-  if (answer.fits()) return 0;
-  check_budget(answer.plans.arena_bytes, answer.outside_bytes, answer.budget_bytes,
-               fmt::format("{} at --batch {}", answer.model, answer.batch),
-               "choose a smaller --batch or model, or a larger --memory");
-  return static_cast<int>(Exit::budget);
+  if (!answer.run.fits) {
+    std::fflush(stdout);
+    refuse_budget(answer.spec, answer.run, costs);
+  }
+  return 0;
 }
 
 }  // namespace ebb

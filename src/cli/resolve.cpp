@@ -108,6 +108,18 @@ SamplerSpec resolve_sampler(const Settings& s, const DitConfig& c, bool pixels) 
   return spec;
 }
 
+Forced resolve_forced(const Settings& s) {
+  Forced f;
+  if (s.micro_batch > 0) f.micro_batch = s.micro_batch;
+  if (s.recompute != "auto") {
+    f.keep =
+        KeepSet::all_but(s.recompute, s.has("recompute") ? s.given.at("recompute") : "--recompute");
+  }
+  if (s.order != "auto") f.layer_major = s.order == "layer";
+  if (s.release != "auto") f.release = s.release == "on";
+  return f;
+}
+
 TrainOptions resolve_training(const Settings& s, const DitConfig& config, const DataInfo* data) {
   TrainOptions o;
   o.out = s.out;
@@ -132,6 +144,7 @@ TrainOptions resolve_training(const Settings& s, const DitConfig& config, const 
       fail(Exit::usage, fmt::format("--betas: found {}, wanted 0 to below 1", beta));
     }
   }
+  o.forced = resolve_forced(s);
   o.steps = s.steps;
   if (o.steps == 0 && s.epochs > 0 && data != nullptr) {
     o.steps = static_cast<int64_t>(

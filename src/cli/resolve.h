@@ -25,6 +25,9 @@ DitConfig resolve_model(Settings& settings, const DataInfo* data);
 // "DiT-S/2", or "DiT 128x6/4" for a free size.
 std::string model_label(const Settings& settings, const DitConfig& config);
 
+// What --micro-batch, --recompute, --order and --release say.
+Forced resolve_forced(const Settings& settings);
+
 // Everything of a training run but the data itself. `count`: samples of the data, for --epochs.
 TrainOptions resolve_training(const Settings& settings, const DitConfig& config,
                               const DataInfo* data);

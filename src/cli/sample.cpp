@@ -64,8 +64,8 @@ Planned plan_sampler(const Settings& s, const OutputSpec& output, SamplerSpec sp
   spec.batch = std::min<int64_t>(output.count(), s.sample_batch > 0 ? s.sample_batch : 64);
   while (true) {
     auto programs = sampler_programs(output.config, spec, cpu_device());
-    const int64_t outside = measure_outside_bytes(programs) + output.held_bytes();
     Planned made{spec, make_plans(std::move(programs))};
+    const int64_t outside = measure_outside_bytes(made.plans) + output.held_bytes();
     const bool last = spec.batch == 1 || s.sample_batch > 0;
     if (last || made.plans.arena_bytes + outside <= budget) {
       check_budget(made.plans.arena_bytes, outside, budget,

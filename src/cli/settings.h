@@ -22,9 +22,11 @@ struct Settings {
   // budget
   int64_t memory = 0;
   int64_t threads = 0;
+  int64_t micro_batch = 0;  // 0: auto
+  std::string recompute = "auto", order = "auto", release = "auto";
   // training
   std::string data;
-  int64_t batch = 256, steps = 0;
+  int64_t batch = 256, steps = 0;  // batch 0: the largest, for `plan`
   double epochs = 0;
   double lr = 1e-4, weight_decay = 0, clip = 0, ema = 0.9999;
   std::string betas = "0.9,0.999";

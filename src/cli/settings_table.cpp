@@ -94,6 +94,16 @@ Setting bytes(const char* name, int64_t Settings::*member, const char* help) {
           [=](const Settings& s) { return fmt::format("{}", s.*member); }};
 }
 
+// A number, or a word that stands for 0.
+Setting whole_or(const char* word, Setting number) {
+  number.value = fmt::format("N|{}", word);
+  number.set = [word, set = number.set](Settings& s, const std::string& given,
+                                        const std::string& where) {
+    set(s, given == word ? "0" : given, where);
+  };
+  return number;
+}
+
 Setting unstored(Setting setting) {
   setting.stored = false;
   return setting;
@@ -131,6 +141,21 @@ List budget_settings() {
   };
 }
 
+// What the planner decides unless the user does.
+List technique_settings() {
+  return {
+      whole_or("auto",
+               whole("micro-batch", &Settings::micro_batch, 0,
+                     "samples that go through the network together (default auto)", 1 << 20)),
+      text("recompute", &Settings::recompute, "auto|none|all|A+B",
+           "tensors that every block computes again in its backward pass (default auto)"),
+      choice("order", &Settings::order, "auto|batch|layer",
+             "micro-batches one after the other, or layer by layer"),
+      choice("release", &Settings::release, "auto|on|off",
+             "update each parameter as soon as its gradient is complete"),
+  };
+}
+
 Setting batch_size(const char* help) { return whole("batch", &Settings::batch, 1, help, 1 << 20); }
 
 List sampler_settings(const char* steps_name) {
@@ -152,7 +177,6 @@ List train_settings() {
       text("data", &Settings::data, "DIR", "IDX files, a folder of images, or fast-DiT features"),
       unstored(text("out", &Settings::out, "DIR", "the run's folder")),
       unstored(on_off("resume", &Settings::resume, "go on with the run in --out")),
-      batch_size("samples of one optimizer step, in all"),
       whole("steps", &Settings::steps, 1, "optimizer steps in all", int64_t{1} << 32),
       real("epochs", &Settings::epochs, 1e-6, 1e9, "passes over the data, instead of --steps"),
       real("lr", &Settings::lr, 0, 1000, "learning rate"),
@@ -189,14 +213,19 @@ Setting json() { return unstored(on_off("json", &Settings::json, "one JSON objec
 
 std::map<std::string, List> make_tables() {
   std::map<std::string, List> tables;
-  tables["plan"] =
-      join({model_settings(),
-            {class_count()},
-            train_settings(),
-            budget_settings(),
-            sampler_settings("sample-steps"),
-            {json(), text("csv", &Settings::csv, "FILE", "write the placement here")}});
+  tables["plan"] = join(
+      {model_settings(),
+       {class_count()},
+       train_settings(),
+       {whole_or("max", whole("batch", &Settings::batch, 0,
+                              "samples of one optimizer step, in all; max: what fits", 1 << 20))},
+       technique_settings(),
+       budget_settings(),
+       sampler_settings("sample-steps"),
+       {json(), text("csv", &Settings::csv, "FILE", "write the placement here")}});
   tables["train"] = join({train_settings(),
+                          {batch_size("samples of one optimizer step, in all")},
+                          technique_settings(),
                           model_settings(),
                           {class_count()},
                           sampler_settings("sample-steps"),
@@ -216,14 +245,18 @@ std::map<std::string, List> make_tables() {
         text("batch-file", &Settings::batch_file, "FILE", "safetensors with x, noise, t, y"),
         text("out", &Settings::out, "FILE", "loss, output and gradients go here"),
         on_off("debug-memory", &Settings::debug_memory, "prove every op's memory declarations")},
+       technique_settings(),
        model_settings(),
        budget_settings()});
   tables["inspect"] = {json(), whole("image-size", &Settings::image_size, 1,
                                      "size that images of a folder are brought to", 16384)};
-  tables["bench"] = join({model_settings(),
-                          {class_count(), batch_size("samples of one step")},
-                          {whole("rounds", &Settings::rounds, 1, "measured rounds", 1000), json()},
-                          budget_settings()});
+  tables["bench"] =
+      join({model_settings(),
+            {class_count(), batch_size("samples of one step")},
+            {whole("rounds", &Settings::rounds, 1, "measured rounds", 1000), json(),
+             real("clip", &Settings::clip, 0, 1e9, "largest gradient norm (default 1)")},
+            technique_settings(),
+            budget_settings()});
   return tables;
 }
 

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "cli/resolve.h"
 #include "cli/verbs.h"
+#include "train/calibration.h"
 
 namespace ebb {
 
@@ -27,8 +28,11 @@ int run_train(Settings s) {
   const DitConfig config = resolve_model(s, &source->info());
   TrainOptions options = resolve_training(s, config, &source->info());
   options.budget_bytes = budget;
+  const PlannedRun planned = plan_fitting_run(run_spec(options, source.get()), machine_costs());
+  // A resumed run goes on with the same micro-batch: another one has other last digits.
+  s.micro_batch = planned.step.choices.micro_batch;
   options.settings = settings_toml("train", s);
-  return train(options, *source);
+  return train(options, *source, planned);
 }
 
 }  // namespace ebb

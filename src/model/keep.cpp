@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/text.h"
 
@@ -24,26 +26,23 @@ std::string KeepSet::text() const {
   return joined;
 }
 
-KeepSet KeepSet::parse(const std::string& text, const std::string& where) {
-  if (text == "all") return all();
-  if (text == "input") return {};
-  std::vector<std::string> known = {"all", "input"};
+KeepSet KeepSet::all_but(const std::string& text, const std::string& where) {
+  if (text == "none") return all();
+  if (text == "all") return {};
+  KeepSet kept = all();
+  std::vector<std::string> known = {"none", "all"};
   for (int t = 0; t < kBlockTensors; ++t) known.emplace_back(tensor_name(static_cast<Tensor>(t)));
-  KeepSet made;
   for (const std::string& word : split(text, '+')) {
-    bool found = false;
-    for (int t = 0; t < kBlockTensors; ++t) {
-      if (word != tensor_name(static_cast<Tensor>(t))) continue;
-      made.bits_ |= bit(static_cast<Tensor>(t));
-      found = true;
+    const auto found = std::find(known.begin() + 2, known.end(), word);
+    if (found == known.end()) {
+      fail(Exit::usage,
+           fmt::format("{}: found '{}', wanted none, all or tensors joined by +{}", where,
+                       printable(word), did_you_mean(word, known)),
+           "a block's tensors: mod attn-in qkv qkv-normed attn proj x1 mlp-in fc1 gelu fc2");
     }
-    if (found) continue;
-    fail(Exit::usage,
-         fmt::format("{}: found '{}', wanted all, input or tensors joined by +{}", where,
-                     printable(word), did_you_mean(word, known)),
-         "a block's tensors: mod attn-in qkv qkv-normed attn proj x1 mlp-in fc1 gelu fc2");
+    kept = kept.with(static_cast<Tensor>(found - known.begin() - 2), false);
   }
-  return made;
+  return kept;
 }
 
 Schedule plain_schedule(const std::vector<KeepSet>& keep) {

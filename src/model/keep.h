@@ -38,8 +38,9 @@ class KeepSet {
 
   // "all", "input", or the tensors joined by "+".
   std::string text() const;
-  // The reverse; an unknown word is Exit::usage, named with `where`.
-  static KeepSet parse(const std::string& text, const std::string& where);
+  // Everything but the tensors named, joined by "+"; "none" and "all" are names too. An unknown
+  // word is Exit::usage, named with `where`.
+  static KeepSet all_but(const std::string& text, const std::string& where);
 
  private:
   static constexpr uint16_t bit(Tensor t) {

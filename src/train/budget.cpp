@@ -1,6 +1,7 @@
 #include "train/budget.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <fstream>
 #include <map>
@@ -17,11 +18,11 @@ namespace {
 
 // Every linear layer once, by width, with as many rows as a short run allows: packing memory grows
 // with the width, and hardly with the rows past a few hundred.
-std::vector<Linear> linear_widths(const std::vector<Program>& programs) {
+std::vector<Linear> linear_widths(const PlanSet& plans) {
   constexpr int64_t kMultiplyAdds = 600'000'000;
   std::map<std::pair<int64_t, int64_t>, int64_t> rows;
-  for (const Program& program : programs) {
-    for (const Op& op : program.ops) {
+  for (const Plan& plan : plans.plans) {
+    for (const Op& op : plan.program.ops) {
       const auto* p = std::get_if<Linear>(&op.params);
       if (p == nullptr) continue;
       int64_t& most = rows[{p->K, p->N}];
@@ -35,9 +36,10 @@ std::vector<Linear> linear_widths(const std::vector<Program>& programs) {
 
 }  // namespace
 
-int64_t measure_outside_bytes(const std::vector<Program>& programs) {
-  int64_t peak = 0;
-  for (const Linear& shape : linear_widths(programs)) {
+int64_t measure_outside_bytes(const PlanSet& plans) {
+  malloc_trim(0);  // what planning took and gave back
+  int64_t peak = process_resident_bytes();
+  for (const Linear& shape : linear_widths(plans)) {
     // A fresh high-water mark: what was taken and given back before does not count.
     std::ofstream("/proc/self/clear_refs") << "5";
     const int64_t own = warm_up_cpu(shape);

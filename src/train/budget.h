@@ -5,14 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "program/program.h"
+#include "plan/plan.h"
 
 namespace ebb {
 
 // Code, libraries, thread stacks, compiled kernels, opened data: measured now, by running the
-// thread team and a matrix product once and asking the system. Call it when everything but the
-// arena is there; the programs' linear layers are what is run.
-int64_t measure_outside_bytes(const std::vector<Program>& programs);
+// plans' linear layers once and asking the system. Call it when everything but the arena is there.
+int64_t measure_outside_bytes(const PlanSet& plans);
 
 // What `plan` names must be enough for `train`, which measures a little more or less: a part of the
 // reserve that a run may start without.
@@ -24,9 +23,8 @@ int64_t default_budget_bytes();
 // The largest safetensors header that may be read: reading one takes about five times its bytes.
 int64_t header_limit(int64_t budget_bytes);
 
-// Fails with Exit::budget when arena + outside is over the budget. `what` names the run: "DiT-S/2
-// at
-// --batch 32".
+// Fails with Exit::budget when arena + outside is over the budget. `what` names the run: "8 samples
+// of DiT-S/2".
 void check_budget(int64_t arena_bytes, int64_t outside_bytes, int64_t budget_bytes,
                   const std::string& what, const std::string& hint);
 

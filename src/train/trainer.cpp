@@ -18,6 +18,7 @@
 #include "train/budget.h"
 #include "train/checkpoint.h"
 #include "train/log.h"
+#include "train/plan_text.h"
 #include "train/signals.h"
 
 namespace ebb {
@@ -28,17 +29,19 @@ Loader::Options loader_options(const TrainOptions& o) {
   return {o.seed, o.step.batch, o.flip, o.loader_threads, 2};
 }
 
+OutputSpec sample_output(const TrainOptions& o, const Source& source, int64_t step) {
+  return {o.out / "samples" / fmt::format("step-{:09}.png", step), o.config, source.info().pixels,
+          o.sample_classes, o.samples_each};
+}
+
 class Trainer {
  public:
-  Trainer(const TrainOptions& options, const Source& source)
+  Trainer(const TrainOptions& options, const Source& source, const PlannedRun& planned)
       : o_(options),
         source_(source),
-        programs_(training_programs(o_, Loader::memory_bytes(source, loader_options(o_)))),
-        outside_bytes_(measure_outside_bytes(programs_) + o_.loader_threads * source.heap_bytes() +
-                       (o_.sample_every > 0 ? sample_output().held_bytes() : 0)),
-        plans_(make_plans(std::move(programs_))),
-        arena_(checked_arena_bytes()),
-        step_(plans_.plans[0], cpu_device(), arena_.data(),
+        planned_(planned),
+        arena_(planned.plans.arena_bytes),
+        step_(planned.step_plan(), cpu_device(), arena_.data(),
               o_.debug_memory ? Executor::Mode::debug_memory : Executor::Mode::normal) {}
 
   int run() {
@@ -64,15 +67,8 @@ class Trainer {
   }
 
  private:
-  int64_t checked_arena_bytes() const {
-    check_budget(plans_.arena_bytes, outside_bytes_ - kMeasuringSlack, o_.budget_bytes,
-                 fmt::format("{} at --batch {}", o_.name, o_.step.batch),
-                 "choose a smaller --batch or model, or a larger --memory");
-    return plans_.arena_bytes;
-  }
-
   std::span<std::byte> loader_memory() {
-    const Plan& plan = plans_.plans[0];
+    const Plan& plan = planned_.step_plan();
     const Buf b = plan.program.at(kLoaderMemory);
     return {arena_.data() + plan.offsets[b.id],
             static_cast<size_t>(plan.program.buffer(b).bytes())};
@@ -116,7 +112,7 @@ class Trainer {
              "resume with the run's own settings.toml, or start another --out");
       }
       verify_hashes(file);
-      load_state(file, plans_.plans[0], arena_.data(), o_.config);
+      load_state(file, planned_.step_plan(), arena_.data(), o_.config);
       done_ = saved_ = info.step;
       return;
     }
@@ -135,14 +131,8 @@ class Trainer {
                parameter_count(o_.config), o_.step.batch, source_.info().count,
                source_.info().kind);
     for (const std::string& note : source_.info().notes) fmt::print("data: {}\n", note);
-    fmt::print("memory:");
-    const Ledger& ledger = plans_.plans[0].ledger;
-    for (int i = 0; i < kPurposes; ++i) {
-      if (ledger.purpose[i] == 0) continue;
-      fmt::print(" {} {},", purpose_name(static_cast<Purpose>(i)), format_size(ledger.purpose[i]));
-    }
-    fmt::print(" outside {} = {} of {}\n", format_size(outside_bytes_),
-               format_size(plans_.arena_bytes + outside_bytes_), format_size(o_.budget_bytes));
+    print_memory(planned_, o_.budget_bytes);
+    print_techniques(o_.config, planned_);
     if (done_ > 0) fmt::print("resumed after step {}\n", done_);
     std::fflush(stdout);
   }
@@ -169,6 +159,9 @@ class Trainer {
             process_peak_bytes()};
   }
 
+  // Layers behind the one whose gradient is not finite were updated before it was known.
+  bool updates_early() const { return planned_.step.choices.release && o_.step.clip == 0; }
+
   // A norm that is not finite has kept the update from being applied.
   void check_numbers(float loss, float norm) const {
     if (std::isfinite(loss) && std::isfinite(norm)) return;
@@ -183,8 +176,10 @@ class Trainer {
     }
     const auto kept = newest_checkpoint(o_.out);
     fail(Exit::numbers,
-         fmt::format("step {}: {} is not finite (loss {}, norm {}); the update was not applied",
-                     done_ + 1, first, loss, norm),
+         fmt::format("step {}: {} is not finite (loss {}, norm {}); {}", done_ + 1, first, loss,
+                     norm,
+                     updates_early() ? "the update was not applied to it, and nothing was saved"
+                                     : "the update was not applied"),
          fmt::format("{}; try a smaller --lr, --clip 1 or --warmup",
                      kept ? "the last good state is " + kept->string() : "nothing was saved yet"));
   }
@@ -196,20 +191,15 @@ class Trainer {
     save_checkpoint(
         path,
         {done_, done_ * o_.step.batch, o_.seed, o_.config, source_.info().pixels, o_.settings},
-        plans_.plans[0], arena_.data());
+        planned_.step_plan(), arena_.data());
     prune_checkpoints(o_.out, o_.keep);
     saved_ = done_;
   }
 
-  OutputSpec sample_output() const {
-    return {o_.out / "samples" / fmt::format("step-{:09}.png", done_), o_.config,
-            source_.info().pixels, o_.sample_classes, o_.samples_each};
-  }
-
   void draw_samples() {
-    Drawer drawer(plans_.plans[1], plans_.plans[2], o_.sampler, o_.config, cpu_device(),
-                  arena_.data());
-    const OutputSpec where = sample_output();
+    Drawer drawer(planned_.plans.plans[1], planned_.plans.plans[2], *planned_.sampler, o_.config,
+                  cpu_device(), arena_.data());
+    const OutputSpec where = sample_output(o_, source_, done_);
     const auto output = make_output(where);
     drawer.draw(
         where.count(), [&](int64_t place) { return where.label(place); }, o_.seed,
@@ -220,9 +210,7 @@ class Trainer {
 
   const TrainOptions& o_;
   const Source& source_;
-  std::vector<Program> programs_;
-  const int64_t outside_bytes_;
-  const PlanSet plans_;
+  const PlannedRun& planned_;
   const Arena arena_;
   Executor step_;
   std::vector<int32_t> unlabelled_;
@@ -233,17 +221,14 @@ class Trainer {
 
 }  // namespace
 
-std::vector<Program> training_programs(const TrainOptions& o, int64_t loader_bytes) {
-  std::vector<Program> programs;
-  StepSpec step = o.step;
-  step.loader_bytes = loader_bytes;
-  programs.push_back(write_step(o.config, step, cpu_device()));
-  if (o.sample_every > 0) {
-    for (Program& program : sampler_programs(o.config, o.sampler, cpu_device())) {
-      programs.push_back(std::move(program));
-    }
-  }
-  return programs;
+RunSpec run_spec(const TrainOptions& o, const Source* source) {
+  RunSpec spec{o.name, o.config, o.step, {}, o.forced, o.budget_bytes};
+  if (o.sample_every > 0) spec.sampler = o.sampler;
+  if (source == nullptr) return spec;
+  spec.step.loader_bytes = Loader::memory_bytes(*source, loader_options(o));
+  spec.held_bytes = o.loader_threads * source->heap_bytes();
+  if (o.sample_every > 0) spec.held_bytes += sample_output(o, *source, 0).held_bytes();
+  return spec;
 }
 
 Scalars step_scalars(const TrainOptions& o, int64_t k) {
@@ -259,9 +244,9 @@ Scalars step_scalars(const TrainOptions& o, int64_t k) {
   return s;
 }
 
-int train(const TrainOptions& options, const Source& source) {
+int train(const TrainOptions& options, const Source& source, const PlannedRun& planned) {
   catch_stop_signals();
-  return Trainer(options, source).run();
+  return Trainer(options, source, planned).run();
 }
 
 }  // namespace ebb

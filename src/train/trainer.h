@@ -8,8 +8,7 @@
 
 #include "data/source.h"
 #include "model/step.h"
-#include "plan/plan.h"
-#include "sample/sampler.h"
+#include "train/planned_run.h"
 
 namespace ebb {
 
@@ -32,20 +31,20 @@ struct TrainOptions {
   bool resume = false;
   std::string settings;  // TOML, written beside the checkpoints and into them
   std::string name;      // of the model, for messages
+  Forced forced;         // techniques that the user has decided on
   SamplerSpec sampler;   // of the pictures every sample_every steps
   std::vector<int32_t> sample_classes;
   int64_t samples_each = 0;  // of each class
 };
 
-// The programs of a training run: the step, then the sampler's when pictures are wanted.
-// loader_bytes: the resident memory that the loader decodes into.
-std::vector<Program> training_programs(const TrainOptions& options, int64_t loader_bytes);
+// What a training run needs planned. Without a source, the loader's memory is left out.
+RunSpec run_spec(const TrainOptions& options, const Source* source);
 
 // lr, Adam's bias corrections and EMA decay of step k (0-based).
 Scalars step_scalars(const TrainOptions& options, int64_t k);
 
-// Runs until options.steps or a stop signal. Returns the exit code of the program: 0, or 128 +
-// signal with the state saved. Fails as cli.md says.
-int train(const TrainOptions& options, const Source& source);
+// Runs what was planned until options.steps or a stop signal. Returns the exit code of the program:
+// 0, or 128 + signal with the state saved. Fails as cli.md says.
+int train(const TrainOptions& options, const Source& source, const PlannedRun& planned);
 
 }  // namespace ebb
