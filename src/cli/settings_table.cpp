@@ -94,14 +94,22 @@ Setting bytes(const char* name, int64_t Settings::*member, const char* help) {
           [=](const Settings& s) { return fmt::format("{}", s.*member); }};
 }
 
-// A number, or a word that stands for 0.
-Setting whole_or(const char* word, Setting number) {
-  number.value = fmt::format("N|{}", word);
-  number.set = [word, set = number.set](Settings& s, const std::string& given,
-                                        const std::string& where) {
-    set(s, given == word ? "0" : given, where);
+// A number from 1 on, or a word that stands for 0.
+Setting whole_or(const char* word, const char* name, int64_t Settings::*member, const char* help) {
+  Setting made = whole(name, member, 1, help, 1 << 20);
+  made.value = fmt::format("N|{}", word);
+  made.set = [=, number = made.set](Settings& s, const std::string& given,
+                                    const std::string& where) {
+    if (given == word) {
+      s.*member = 0;
+    } else {
+      number(s, given, where);
+    }
   };
-  return number;
+  made.get = [=](const Settings& s) {
+    return s.*member == 0 ? quoted(word) : fmt::format("{}", s.*member);
+  };
+  return made;
 }
 
 Setting unstored(Setting setting) {
@@ -144,9 +152,8 @@ List budget_settings() {
 // What the planner decides unless the user does.
 List technique_settings() {
   return {
-      whole_or("auto",
-               whole("micro-batch", &Settings::micro_batch, 0,
-                     "samples that go through the network together (default auto)", 1 << 20)),
+      whole_or("auto", "micro-batch", &Settings::micro_batch,
+               "samples that go through the network together (default auto)"),
       text("recompute", &Settings::recompute, "auto|none|all|A+B",
            "tensors that every block computes again in its backward pass (default auto)"),
       choice("order", &Settings::order, "auto|batch|layer",
@@ -213,16 +220,16 @@ Setting json() { return unstored(on_off("json", &Settings::json, "one JSON objec
 
 std::map<std::string, List> make_tables() {
   std::map<std::string, List> tables;
-  tables["plan"] = join(
-      {model_settings(),
-       {class_count()},
-       train_settings(),
-       {whole_or("max", whole("batch", &Settings::batch, 0,
-                              "samples of one optimizer step, in all; max: what fits", 1 << 20))},
-       technique_settings(),
-       budget_settings(),
-       sampler_settings("sample-steps"),
-       {json(), text("csv", &Settings::csv, "FILE", "write the placement here")}});
+  tables["plan"] =
+      join({model_settings(),
+            {class_count()},
+            train_settings(),
+            {whole_or("max", "batch", &Settings::batch,
+                      "samples of one optimizer step, in all; max: what fits")},
+            technique_settings(),
+            budget_settings(),
+            sampler_settings("sample-steps"),
+            {json(), text("csv", &Settings::csv, "FILE", "write the placement here")}});
   tables["train"] = join({train_settings(),
                           {batch_size("samples of one optimizer step, in all")},
                           technique_settings(),

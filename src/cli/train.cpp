@@ -28,6 +28,9 @@ int run_train(Settings s) {
   const DitConfig config = resolve_model(s, &source->info());
   TrainOptions options = resolve_training(s, config, &source->info());
   options.budget_bytes = budget;
+  // The settings of a resumed run name its micro-batch; with another --batch, resuming is refused
+  // below for that reason, not for this one.
+  if (s.resume && s.micro_batch > s.batch) options.forced.micro_batch.reset();
   const PlannedRun planned = plan_fitting_run(run_spec(options, source.get()), machine_costs());
   // A resumed run goes on with the same micro-batch: another one has other last digits.
   s.micro_batch = planned.step.choices.micro_batch;

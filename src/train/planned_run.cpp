@@ -143,17 +143,19 @@ void refuse_budget(const RunSpec& spec, const PlannedRun& planned, const CostMod
        fmt::format("exact techniques are all in use; {}", fmt::join(ways, ", ")));
 }
 
-LargestBatch largest_batch(RunSpec spec, const CostModel& costs) {
+LargestBatch largest_batch(const RunSpec& spec, const CostModel& costs) {
   const int64_t outside = measure_outside_bytes({}) + spec.held_bytes;
   const int64_t limit = spec.budget_bytes - outside;
   const auto holds = [&](int64_t batch, bool full_speed) {
-    spec.step.batch = batch;
-    spec.step.choices = {};
+    RunSpec tried = spec;
+    tried.step.batch = batch;
     if (full_speed) {
-      return make_plans({write_step(spec.config, spec.step, cpu_device())}).arena_bytes <= limit;
+      tried.forced = {batch, false, false, KeepSet::all()};
+    } else if (!tried.forced.micro_batch) {
+      tried.forced.micro_batch = 1;
     }
-    return step_candidates(spec.config, spec.step, spec.forced, costs, cpu_device()).back().bytes <=
-           limit;
+    const auto found = step_candidates(tried.config, tried.step, tried.forced, costs, cpu_device());
+    return !found.empty() && found.back().bytes <= limit;
   };
   const auto largest = [&](bool full_speed) {
     constexpr int64_t kMost = 1 << 20;

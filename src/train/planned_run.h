@@ -50,6 +50,6 @@ struct LargestBatch {
   int64_t full_speed = 0;  // with nothing computed twice
   int64_t any_speed = 0;
 };
-LargestBatch largest_batch(RunSpec spec, const CostModel& costs);
+LargestBatch largest_batch(const RunSpec& spec, const CostModel& costs);
 
 }  // namespace ebb

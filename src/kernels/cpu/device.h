@@ -20,6 +20,10 @@ int allowed_cpus();
 // The instruction set that oneDNN found, for `bench` and the calibration's identity.
 std::string cpu_isa();
 
+// Makes the code that the op will run, where it is made for its shape, so that the first step takes
+// no memory that the second does not.
+void prepare_cpu(const OpParams& params);
+
 // Runs a linear layer forward and backward once, in memory of its own that it gives back: brings up
 // the thread team and the packing memory that oneDNN takes by itself, so that both can be measured
 // before memory is planned. Returns the bytes that it took for operands and scratch.

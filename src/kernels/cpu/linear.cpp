@@ -55,20 +55,24 @@ class Matmul {
       attr.set_post_ops(sum);
     }
     const auto desc = s.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
-    const dnnl::matmul::primitive_desc made(desc, attr, engine());
-    primitive_ = dnnl::matmul(made);
-    scratch_bytes_ = static_cast<int64_t>(made.scratchpad_desc().get_size());
+    made_ = dnnl::matmul::primitive_desc(desc, attr, engine());
+    scratch_bytes_ = static_cast<int64_t>(made_.scratchpad_desc().get_size());
     const auto empty = [](const dnnl::memory::desc& d) {
       return dnnl::memory(d, engine(), DNNL_MEMORY_NONE);
     };
     args_ = {{DNNL_ARG_SRC, empty(a)},
              {DNNL_ARG_WEIGHTS, empty(b)},
              {DNNL_ARG_DST, empty(c)},
-             {DNNL_ARG_SCRATCHPAD, empty(made.scratchpad_desc())}};
+             {DNNL_ARG_SCRATCHPAD, empty(made_.scratchpad_desc())}};
     if (s.bias) args_.emplace(DNNL_ARG_BIAS, empty(bias));
   }
 
   int64_t scratch_bytes() const { return scratch_bytes_; }
+
+  // The planner asks for the scratch of many shapes that never run: only here is code made.
+  void prepare() {
+    if (!primitive_) primitive_ = dnnl::matmul(made_);
+  }
 
   void run(float* c, const float* a, const float* b, const float* bias, std::byte* scratch) {
     set(DNNL_ARG_SRC, a);
@@ -76,6 +80,7 @@ class Matmul {
     set(DNNL_ARG_DST, c);
     set(DNNL_ARG_SCRATCHPAD, scratch);
     if (bias) set(DNNL_ARG_BIAS, bias);
+    prepare();
     primitive_.execute(stream(), args_);
     stream().wait();
   }
@@ -84,6 +89,7 @@ class Matmul {
   // oneDNN's handles are not const; sources are only read.
   void set(int arg, const void* data) { args_.at(arg).set_data_handle(const_cast<void*>(data)); }
 
+  dnnl::matmul::primitive_desc made_;
   dnnl::matmul primitive_;
   std::unordered_map<int, dnnl::memory> args_;
   int64_t scratch_bytes_ = 0;
@@ -149,6 +155,16 @@ void run(const LinearBackwardBias& op, const Call& call) {
 }
 
 }  // namespace cpu
+
+void prepare_cpu(const OpParams& params) {
+  if (const auto* forward = std::get_if<Linear>(&params)) {
+    cpu::matmul(cpu::shape_of(*forward)).prepare();
+  } else if (const auto* input = std::get_if<LinearBackwardInput>(&params)) {
+    cpu::matmul(cpu::shape_of(*input)).prepare();
+  } else if (const auto* weight = std::get_if<LinearBackwardWeight>(&params)) {
+    cpu::matmul(cpu::shape_of(*weight)).prepare();
+  }
+}
 
 std::string cpu_isa() {
   switch (dnnl::get_effective_cpu_isa()) {
