@@ -1,30 +1,145 @@
 #include "plan/cost.h"
 
 #include <algorithm>
+#include <map>
 
 #include "program/signature.h"
 
 namespace ebb {
 
-double CostModel::seconds(const OpParams& params) const {
+namespace {
+
+// Where an op stands in the table of its kind, and how many of the table's seconds it takes.
+struct Place {
+  double x, y, units;
+};
+
+template <typename AnyOp>
+Place linear_place(const AnyOp& op) {
+  return {static_cast<double>(op.R), static_cast<double>(op.K * op.N), 1};
+}
+
+// A token of a head meets T keys of width d: its time is nearly a straight line in both.
+template <typename AnyOp>
+Place attention_place(const AnyOp& op) {
+  return {static_cast<double>(op.T), static_cast<double>(op.d),
+          static_cast<double>(op.B * op.H * op.T)};
+}
+
+// Only as many rows of the table as there are labels.
+template <typename AnyOp>
+Place label_place(const AnyOp& op) {
+  return {static_cast<double>(op.B * op.D), 1, 1};
+}
+
+template <typename AnyOp>
+Place place(const AnyOp& op) {
+  return {static_cast<double>(bytes_moved(op)), 1, 1};
+}
+Place place(const Linear& op) { return linear_place(op); }
+Place place(const LinearBackwardInput& op) { return linear_place(op); }
+Place place(const LinearBackwardWeight& op) { return linear_place(op); }
+Place place(const Attention& op) { return attention_place(op); }
+Place place(const AttentionBackward& op) { return attention_place(op); }
+Place place(const LabelEmbed& op) { return label_place(op); }
+Place place(const LabelEmbedBackward& op) { return label_place(op); }
+
+Place place_of(const OpParams& params) {
+  return std::visit([](const auto& op) { return place(op); }, params);
+}
+
+const char* kind_of(const OpParams& params) {
+  return std::visit([](const auto& op) { return op.kName; }, params);
+}
+
+// The kinds' names, in the order of the variant.
+template <size_t... kIndex>
+std::array<std::string_view, sizeof...(kIndex)> kind_names(std::index_sequence<kIndex...>) {
+  return {std::variant_alternative_t<kIndex, OpParams>::kName...};
+}
+
+double nominal_seconds(const OpParams& params) {
+  constexpr double kFlops = 1e11, kBytes = 1e10;  // per second
+  constexpr double kOverhead = 1e-6;
+  const double flops = std::visit([](const auto& op) { return op.flops(); }, params);
+  return kOverhead + std::max(flops / kFlops, static_cast<double>(bytes_moved(params)) / kBytes);
+}
+
+// Between (x0, y0) and (x1, y1).
+double interpolate(double x, double x0, double y0, double x1, double y1) {
+  return y0 + (y1 - y0) * (x - x0) / (x1 - x0);
+}
+
+}  // namespace
+
+CostPoint cost_point(const OpParams& params, double seconds) {
+  const Place at = place_of(params);
+  return {kind_of(params), at.x, at.y, seconds / at.units};
+}
+
+int64_t bytes_moved(const OpParams& params) {
   const Signature s = signature(params);
-  double bytes = 0;
-  for (const auto* args : {&s.reads, &s.writes, &s.updates, &s.updates}) {
-    for (const Arg& arg : *args) {
-      bytes += static_cast<double>(element_count(arg.shape) * dtype_bytes(arg.type));
+  int64_t bytes = 0;
+  const auto add = [&](const std::vector<Arg>& args, int64_t times) {
+    for (const Arg& arg : args) bytes += times * element_count(arg.shape) * dtype_bytes(arg.type);
+  };
+  add(s.reads, 1);
+  add(s.writes, 1);
+  add(s.updates, 2);
+  return bytes;
+}
+
+CostModel::CostModel(const Calibration& calibration) {
+  static const auto kNames = kind_names(std::make_index_sequence<std::variant_size_v<OpParams>>());
+  std::array<std::map<double, std::map<double, double>>, kNames.size()> sorted;
+  for (const CostPoint& point : calibration.points) {
+    const auto found = std::find(kNames.begin(), kNames.end(), point.kind);
+    if (found != kNames.end()) sorted[found - kNames.begin()][point.y][point.x] = point.seconds;
+  }
+  for (size_t kind = 0; kind < sorted.size(); ++kind) {
+    for (const auto& [y, seconds] : sorted[kind]) {
+      Line line{y, {seconds.begin(), seconds.end()}};
+      double most = 0;  // a smaller size that seemed to take longer was disturbed, or is as slow
+      for (auto& [x, t] : line.points) t = most = std::max(most, t);
+      tables_[kind].push_back(std::move(line));
     }
   }
-  const double flops = std::visit([](const auto& p) { return p.flops(); }, params);
-  return 2e-6 + std::max(flops / 2e11, bytes / 2e10);
+}
+
+double CostModel::Line::at(double x) const {
+  const auto& [last_x, last] = points.back();
+  if (x >= last_x) return last * x / last_x;
+  if (x <= points.front().first) return points.front().second;
+  const auto above = std::lower_bound(points.begin(), points.end(), std::pair{x, 0.0});
+  const auto below = above - 1;
+  return interpolate(x, below->first, below->second, above->first, above->second);
+}
+
+double CostModel::seconds(const OpParams& params) const {
+  const Table& table = tables_[params.index()];
+  if (table.empty()) return nominal_seconds(params);
+  const Place wanted = place_of(params);
+  const auto above = std::lower_bound(table.begin(), table.end(), wanted.y,
+                                      [](const Line& line, double y) { return line.y < y; });
+  double seconds;
+  if (above == table.end()) {
+    seconds = table.back().at(wanted.x) * wanted.y / table.back().y;
+  } else if (above == table.begin()) {
+    seconds = above->at(wanted.x);
+  } else {
+    const auto below = above - 1;
+    seconds = interpolate(wanted.y, below->y, below->at(wanted.x), above->y, above->at(wanted.x));
+  }
+  return seconds * wanted.units;
 }
 
 double predicted_seconds(const Program& program, const CostModel& costs) {
   const std::vector<int64_t> times = program.repeats();
-  double total = 0;
+  double seconds = 0;
   for (size_t i = 0; i < program.ops.size(); ++i) {
-    total += static_cast<double>(times[i]) * costs.seconds(program.ops[i].params);
+    seconds += static_cast<double>(times[i]) * costs.seconds(program.ops[i].params);
   }
-  return total;
+  return seconds;
 }
 
 }  // namespace ebb

@@ -1,13 +1,56 @@
-// What a program costs in time.
+// What a program costs in time, at rates measured on this machine.
 #pragma once
+
+#include <array>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include "program/program.h"
 
 namespace ebb {
 
+// One measurement. x and y are the sizes that the time of its kind depends on: rows and weights of
+// a linear layer; tokens and head width of attention, in seconds for one token of one head; else
+// the bytes moved.
+struct CostPoint {
+  std::string kind;
+  double x = 0, y = 0, seconds = 0;
+  bool operator==(const CostPoint&) const = default;
+};
+
+CostPoint cost_point(const OpParams& params, double seconds);
+
+// A machine's measurements, as they are cached.
+struct Calibration {
+  std::string machine;
+  std::vector<CostPoint> points;
+  bool operator==(const Calibration&) const = default;
+};
+
+// Bytes of everything that the op reads and writes; of its updates twice.
+int64_t bytes_moved(const OpParams& params);
+
 class CostModel {
  public:
+  // Without measurements: fixed rates of a middling machine, the same everywhere.
+  CostModel() = default;
+  explicit CostModel(const Calibration& calibration);
+
+  // Between measured sizes a straight line, beyond them in proportion. Never less for more rows,
+  // tokens or bytes. Kinds that were not measured cost what they would without measurements.
   double seconds(const OpParams& params) const;
+
+ private:
+  struct Line {  // the points of one y
+    double y;
+    std::vector<std::pair<double, double>> points;  // x, seconds; both grow
+    double at(double x) const;
+  };
+  using Table = std::vector<Line>;  // by growing y
+
+  std::array<Table, std::variant_size_v<OpParams>> tables_;
 };
 
 double predicted_seconds(const Program& program, const CostModel& costs);

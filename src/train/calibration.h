@@ -1,6 +1,27 @@
-// placeholder until the calibration is merged
+// The cost model of this machine, measured once and kept in a file.
 #pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/calibrate.h"
 #include "plan/cost.h"
+
 namespace ebb {
-inline CostModel machine_costs() { return {}; }
+
+// The cache: $EBB_CALIBRATION, else $XDG_CACHE_HOME/ebb/calibration.json, else
+// $HOME/.cache/ebb/calibration.json, else none (an empty path).
+std::filesystem::path calibration_file();
+
+// What the file holds for the machine, or measured now and added to the file, which holds several
+// machines and thread counts side by side. A file that is damaged is made anew, one that cannot be
+// written is a warning: each is a line on stderr and never a failure.
+Calibration machine_calibration(const std::filesystem::path& file, const std::string& machine,
+                                const std::function<std::vector<OpTiming>()>& measure);
+
+// Of this machine with the threads that are set now. The first time takes some seconds.
+CostModel machine_costs();
+
 }  // namespace ebb

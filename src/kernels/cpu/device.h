@@ -29,12 +29,6 @@ void prepare_cpu(const OpParams& params);
 // before memory is planned. Returns the bytes that it took for operands and scratch.
 int64_t warm_up_cpu(const Linear& shape);
 
-// Rates of this machine now, from a short probe (about 50 ms): matrix products and memory.
-struct MeasuredRates {
-  double flops, bytes;  // per second
-};
-MeasuredRates measure_rates();
-
 // Single-precision GEMM of the shape of one linear layer's role, for the rate that the machine can
 // do: dnnl_sgemm itself, with nothing of ours in between.
 enum class GemmRole { forward, backward_input, backward_weight };

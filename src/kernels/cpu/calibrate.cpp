@@ -1,0 +1,230 @@
+#include "kernels/cpu/calibrate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+
+#include "base/text.h"
+#include "kernels/cpu/device.h"
+#include "kernels/cpu/pages.h"
+#include "kernels/cpu/vec.h"
+#include "program/signature.h"
+
+namespace ebb {
+
+namespace {
+
+// ---- what is timed ------------------------------------------------------------------------------
+
+// Rows from the few of the modulation to those of a batch, over the weights of narrow and wide
+// models. No product is so large that a slow machine would take long over it.
+void add_linear_shapes(std::vector<OpParams>& shapes) {
+  constexpr double kMostFlops = 6e9;
+  constexpr std::pair<int64_t, int64_t> kWeights[] = {
+      {16, 384}, {128, 384}, {384, 1536}, {1152, 4608}};
+  for (const auto& [K, N] : kWeights) {
+    for (const int64_t R : {1, 8, 32, 128, 512, 4096}) {
+      const Linear op{R, K, N};
+      if (op.flops() > kMostFlops) continue;
+      shapes.push_back(op);
+      shapes.push_back(LinearBackwardInput{R, K, N});
+      shapes.push_back(LinearBackwardWeight{R, K, N});
+    }
+  }
+}
+
+void add_attention_shapes(std::vector<OpParams>& shapes) {
+  for (const int64_t d : {32, 64, 72}) {
+    for (const int64_t T : {16, 64, 256, 1024}) {
+      const int64_t B = T < 256 ? 256 / T : 1;
+      shapes.push_back(Attention{B, T, 4, d});
+      shapes.push_back(AttentionBackward{B, T, 4, d});
+    }
+  }
+}
+
+// Everything else, on about n elements each.
+void add_other_shapes(std::vector<OpParams>& shapes, int64_t n) {
+  constexpr int64_t D = 384, C = 4;
+  const int64_t rows = std::max<int64_t>(1, n / D);
+  const int64_t T = std::min<int64_t>(64, rows);
+  const int64_t B = rows / T;
+  const int64_t pixels = std::min<int64_t>(1024, n / C);
+  const int64_t images = n / C / pixels;
+  const int64_t side = pixels == 1024 ? 32 : 8;
+  const int64_t d = 64, H = D / d;
+  const AdamW adamw{n, 0.9, 0.999, 1e-8, 0, true};
+  const std::vector<OpParams> more = {
+      FillNormal{images, C * pixels, Stream::noise},
+      Diffuse{images, C * pixels, Objective::ddpm},
+      Patchify{images, C, side, 2},
+      Unpatchify{images, C, side, 2},
+      UnpatchifyBackward{images, C, side, 2},
+      AddPositions{B, T, D},
+      LinearBackwardBias{rows, D},
+      Silu{n},
+      SiluBackward{n},
+      Gelu{n},
+      GeluBackward{n},
+      Add{n},
+      AddTo{n},
+      Repeat{n},
+      Zero{n},
+      AdaLN{B, T, D, 6, 0, 1},
+      AdaLNBackward{B, T, D, 6, 0, 1, true},
+      AddGated{B, T, D, 6, 2},
+      AddGatedBackward{B, T, D, 6, 2},
+      QkNorm{B, T, H, d, QkNormKind::layer},
+      QkNormBackward{B, T, H, d, QkNormKind::layer},
+      DdpmLoss{images, C, pixels, true, 1},
+      FlowLoss{images, C, pixels, true, 1},
+      SquaredNorm{n, 0},
+      adamw,
+      Guide{images, C, pixels, C},
+      DiffusionStep{images, C, pixels, true, true, true},
+      FlowStep{images, C, pixels, true, true, 0},
+  };
+  shapes.insert(shapes.end(), more.begin(), more.end());
+}
+
+// Those that have a few numbers for each sample.
+void add_sample_shapes(std::vector<OpParams>& shapes, int64_t B) {
+  const std::vector<OpParams> more = {
+      DrawTimes{B, Objective::ddpm, TimeSampling::uniform},
+      DropLabels{B, 1000, 0.1f},
+      FillTime{B, 0},
+      TimeEmbed{B, Objective::ddpm},
+      LabelEmbed{B, 384, 1001},
+      LabelEmbedBackward{B, 384, 1001},
+      SumLosses{B, 1},
+      ClipScale{0, B, 1},
+      LabelsAndNull{B, 1000},
+  };
+  shapes.insert(shapes.end(), more.begin(), more.end());
+}
+
+// ---- timing -------------------------------------------------------------------------------------
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// One op with buffers of its own in memory that all ops share, one after the other.
+class Trial {
+ public:
+  explicit Trial(const OpParams& params) : params_(params), signature_(signature(params)) {
+    for (const auto* args : {&signature_.reads, &signature_.writes, &signature_.updates}) {
+      for (const Arg& arg : *args) bytes_ += cpu::whole_lines(arg_bytes(arg));
+    }
+    scratch_bytes_ = cpu_device().scratch_bytes(params);
+  }
+
+  int64_t bytes() const { return bytes_ + cpu::whole_lines(scratch_bytes_); }
+
+  // The seconds of one run. The buffers are filled just before, so they lie in the caches as far as
+  // they fit: in a step, too, the op before wrote most of what an op reads.
+  double run(std::byte* memory) const {
+    std::vector<const std::byte*> reads;
+    std::vector<std::byte*> writes, updates;
+    std::byte* next = memory;
+    const auto take = [&](const Arg& arg) {
+      std::byte* place = next;
+      next += cpu::whole_lines(arg_bytes(arg));
+      fill(arg, place);
+      return place;
+    };
+    for (const Arg& arg : signature_.reads) reads.push_back(take(arg));
+    for (const Arg& arg : signature_.writes) writes.push_back(take(arg));
+    for (const Arg& arg : signature_.updates) updates.push_back(take(arg));
+    const Scalars scalars;
+    Call call;
+    call.reads = reads;
+    call.writes = writes;
+    call.updates = updates;
+    call.scratch = {next, static_cast<size_t>(scratch_bytes_)};
+    call.scalars = &scalars;
+    const double start = now();
+    cpu_device().run(params_, call);
+    return now() - start;
+  }
+
+ private:
+  static int64_t arg_bytes(const Arg& arg) {
+    return element_count(arg.shape) * dtype_bytes(arg.type);
+  }
+
+  // Numbers that suit any op: positive and below one, so also times, variances and norms; labels 0.
+  static void fill(const Arg& arg, std::byte* place) {
+    const int64_t count = element_count(arg.shape);
+    if (arg.type != DType::f32) {
+      std::fill(place, place + arg_bytes(arg), std::byte{0});
+      return;
+    }
+    auto* values = reinterpret_cast<float*>(place);
+    for (int64_t i = 0; i < count; ++i) values[i] = 0.01f * static_cast<float>(i % 64 + 1);
+  }
+
+  OpParams params_;
+  Signature signature_;
+  int64_t bytes_ = 0;
+  int64_t scratch_bytes_ = 0;
+};
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+std::string cpu_identity() {
+  std::string model = "unknown CPU";
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const size_t colon = line.find(": ");
+    if (line.rfind("model name", 0) != 0 || colon == std::string::npos) continue;
+    model = line.substr(colon + 2);
+    break;
+  }
+  return fmt::format("{}, {}, {} lanes, {} threads", printable(model), cpu_isa(), cpu::kLanes,
+                     cpu_threads());
+}
+
+std::vector<OpParams> calibration_shapes() {
+  std::vector<OpParams> shapes;
+  add_linear_shapes(shapes);
+  add_attention_shapes(shapes);
+  for (const int64_t n : {384, 24'576, 196'608, 1'572'864}) add_other_shapes(shapes, n);
+  for (const int64_t B : {1, 64}) add_sample_shapes(shapes, B);
+  return shapes;
+}
+
+std::vector<OpTiming> calibrate_cpu() {
+  constexpr int kLeastRounds = 3, kMostRounds = 9;
+  constexpr double kSeconds = 4;  // no round starts later, but for the least
+  std::vector<Trial> trials;
+  int64_t bytes = 0;
+  const std::vector<OpParams> shapes = calibration_shapes();
+  for (const OpParams& params : shapes) {
+    trials.emplace_back(params);
+    bytes = std::max(bytes, trials.back().bytes());
+  }
+  const cpu::Pages pages(bytes, cpu::Pages::Size::huge);
+  // All shapes in turn, again and again: what disturbs the machine for a while disturbs a round,
+  // and the median forgets it.
+  std::vector<std::vector<double>> seconds(trials.size());
+  const double start = now();
+  for (const Trial& trial : trials) trial.run(pages.data());  // threads, pages, compiled kernels
+  for (int round = 0; round < kMostRounds; ++round) {
+    if (round >= kLeastRounds && now() - start > kSeconds) break;
+    for (size_t i = 0; i < trials.size(); ++i) seconds[i].push_back(trials[i].run(pages.data()));
+  }
+  std::vector<OpTiming> timings;
+  for (size_t i = 0; i < trials.size(); ++i) timings.push_back({shapes[i], median(seconds[i])});
+  return timings;
+}
+
+}  // namespace ebb

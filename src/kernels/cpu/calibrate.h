@@ -1,0 +1,27 @@
+// How long this machine's kernels take: the source of the cost model.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "program/ops.h"
+
+namespace ebb {
+
+struct OpTiming {
+  OpParams params;
+  double seconds;
+};
+
+// What timings depend on: the CPU, its instruction set, the build's vectors, the threads.
+std::string cpu_identity();
+
+// The shapes that calibrate_cpu() times, in order: every kind of op, linear layers and attention
+// over a grid of sizes.
+std::vector<OpParams> calibration_shapes();
+
+// Runs every shape for some seconds in all, at most 64 MiB at a time, all given back. What oneDNN
+// compiled on the way stays.
+std::vector<OpTiming> calibrate_cpu();
+
+}  // namespace ebb

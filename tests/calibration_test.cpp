@@ -1,0 +1,196 @@
+// The cache of the cost model: what is kept, what is refused, what is measured again.
+#include "train/calibration.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "kernels/cpu/device.h"
+
+namespace ebb {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CalibrationCache : public ::testing::Test {
+ protected:
+  CalibrationCache() {
+    char name[] = "/tmp/ebb_calibration_XXXXXX";
+    folder_ = mkdtemp(name);
+    file_ = folder_ / "ebb" / "calibration.json";
+  }
+  ~CalibrationCache() override { fs::remove_all(folder_); }
+
+  // Measurements that never repeat, so that a second one would show.
+  Calibration get(const std::string& machine) {
+    ::testing::internal::CaptureStderr();
+    Calibration found = machine_calibration(file_, machine, [&] {
+      ++measured_;
+      std::vector<OpTiming> timings;
+      for (const OpParams& shape : calibration_shapes()) {
+        timings.push_back({shape, 1e-3 / (3 + measured_ + static_cast<double>(timings.size()))});
+      }
+      return timings;
+    });
+    said_ = ::testing::internal::GetCapturedStderr();
+    return found;
+  }
+
+  std::string text() const {
+    std::stringstream all;
+    all << std::ifstream(file_).rdbuf();
+    return all.str();
+  }
+  void put(const std::string& content) const { std::ofstream(file_) << content; }
+
+  // The file as written, with the first `what` replaced.
+  void spoil(const std::string& what, const std::string& with) const {
+    std::string content = text();
+    const size_t at = content.find(what);
+    ASSERT_NE(at, std::string::npos) << what;
+    put(content.replace(at, what.size(), with));
+  }
+
+  void expect_damaged() {
+    const int before = measured_;
+    get("here");
+    EXPECT_EQ(measured_, before + 1);
+    EXPECT_EQ(said_,
+              "calibration: " + file_.string() + " is damaged: measuring again, about 5 s\n");
+    get("here");
+    EXPECT_EQ(measured_, before + 1) << "made anew";
+    EXPECT_EQ(said_, "");
+  }
+
+  fs::path folder_, file_;
+  std::string said_;
+  int measured_ = 0;
+};
+
+TEST_F(CalibrationCache, IsWrittenAndReadBackEqual) {
+  const Calibration first = get("here");
+  EXPECT_EQ(said_,
+            "calibration: first use on this machine with these threads: measuring, about 5 s\n");
+  EXPECT_EQ(get("here"), first);
+  EXPECT_EQ(measured_, 1);
+  EXPECT_EQ(said_, "");
+}
+
+TEST_F(CalibrationCache, KeepsMachinesAndThreadCountsApart) {
+  const Calibration one = get("here, 1 threads");
+  const Calibration two = get("here, 2 threads");
+  EXPECT_EQ(get("here, 1 threads"), one);
+  EXPECT_EQ(get("here, 2 threads"), two);
+  EXPECT_EQ(measured_, 2);
+  for (int i = 0; i < 40; ++i) get("machine " + std::to_string(i));
+  EXPECT_LT(fs::file_size(file_), size_t{1} << 20);
+  EXPECT_EQ(get("machine 39").machine, "machine 39");
+  EXPECT_EQ(measured_, 42);
+}
+
+TEST_F(CalibrationCache, DamagedIsMadeAnew) {
+  get("here");
+  const std::string whole = text();
+  for (const size_t bytes : {size_t{0}, size_t{1}, whole.size() / 2, whole.size() - 3}) {
+    put(whole.substr(0, bytes));
+    expect_damaged();
+  }
+  put(whole + "x");
+  expect_damaged();
+  put(std::string(2 << 20, ' '));
+  expect_damaged();
+  put(std::string(100000, '['));
+  expect_damaged();
+  put("{\"machines\":[]}");
+  expect_damaged();
+  fs::remove(file_);
+  fs::create_directory(file_);  // cannot be read, nor replaced
+  get("here");
+  EXPECT_NE(said_.find("is damaged"), std::string::npos);
+  EXPECT_NE(said_.find("warning: calibration: not kept"), std::string::npos);
+}
+
+TEST_F(CalibrationCache, HostileNumbersAreDamage) {
+  get("here");
+  const std::string whole = text();
+  const size_t from = whole.find("[\"");
+  const std::string point = whole.substr(from, whole.find(']', from) - from + 1);
+  for (const char* hostile :
+       {"[\"linear\",1,6144,1e400]", "[\"linear\",1,6144,-1]", "[\"linear\",1,6144,0]",
+        "[\"linear\",1,6144,NaN]", "[\"linear\",1,6144,1e300]", "[\"linear\",0,6144,1e-5]",
+        "[\"linear\",1,1e99,1e-5]", "[\"linear\",1,6144]", "[\"linear\",1,6144,1e-5,1]", "[]",
+        "[7,1,6144,1e-5]", "null"}) {
+    put(whole);
+    spoil(point, hostile);
+    expect_damaged();
+  }
+  put(whole);
+  spoil("\"version\":1", "\"version\":99999999999999999999");
+  expect_damaged();
+}
+
+TEST_F(CalibrationCache, OtherShapesAreMeasuredAgain) {
+  get("here");
+  spoil("\"gelu\"", "\"melu\"");
+  get("here");
+  EXPECT_EQ(measured_, 2);
+  EXPECT_NE(said_.find("is of another version"), std::string::npos);
+}
+
+TEST_F(CalibrationCache, APlaceThatCannotBeWrittenIsAWarning) {
+  file_ = "/proc/ebb/calibration.json";
+  EXPECT_EQ(get("here").points.size(), calibration_shapes().size());
+  EXPECT_NE(said_.find("warning: calibration: not kept"), std::string::npos);
+  file_ = "";
+  EXPECT_EQ(get("here").points.size(), calibration_shapes().size());
+  EXPECT_EQ(said_.find("warning"), std::string::npos);
+}
+
+TEST_F(CalibrationCache, IsWhereTheEnvironmentSays) {
+  const auto restore = [](const char* name) {
+    const char* value = std::getenv(name);
+    return [name, kept = value ? std::string(value) : std::string(), was = value != nullptr] {
+      was ? setenv(name, kept.c_str(), 1) : unsetenv(name);
+    };
+  };
+  const auto file = restore("EBB_CALIBRATION");
+  const auto cache = restore("XDG_CACHE_HOME");
+  const auto home = restore("HOME");
+  setenv("HOME", "/h", 1);
+  setenv("XDG_CACHE_HOME", "/c", 1);
+  setenv("EBB_CALIBRATION", "/f.json", 1);
+  EXPECT_EQ(calibration_file(), "/f.json");
+  unsetenv("EBB_CALIBRATION");
+  EXPECT_EQ(calibration_file(), "/c/ebb/calibration.json");
+  unsetenv("XDG_CACHE_HOME");
+  EXPECT_EQ(calibration_file(), "/h/.cache/ebb/calibration.json");
+  unsetenv("HOME");
+  EXPECT_EQ(calibration_file(), "");
+  file();
+  cache();
+  home();
+}
+
+TEST(Calibration, TimesEveryShapeOfThisMachine) {
+  const std::vector<OpTiming> timings = calibrate_cpu();
+  EXPECT_EQ(timings.size(), calibration_shapes().size());
+  for (const OpTiming& timing : timings) {
+    EXPECT_TRUE(std::isfinite(timing.seconds) && timing.seconds > 0);
+  }
+}
+
+TEST(Calibration, IdentityTellsThreadsApart) {
+  const int threads = cpu_threads();
+  set_cpu_threads(1);
+  const std::string one = cpu_identity();
+  set_cpu_threads(2);
+  EXPECT_NE(cpu_identity(), one);
+  set_cpu_threads(threads);
+}
+
+}  // namespace
+}  // namespace ebb

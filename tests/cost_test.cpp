@@ -1,0 +1,117 @@
+// The cost model on measurements that are made up: no clock here.
+#include "plan/cost.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "kernels/cpu/calibrate.h"
+#include "kernels/cpu/device.h"
+#include "model/step.h"
+
+namespace ebb {
+namespace {
+
+// Every shape as a machine with an overhead and two rates would take it.
+Calibration made_up() {
+  Calibration made{"made up", {}};
+  for (const OpParams& shape : calibration_shapes()) {
+    const double flops = std::visit([](const auto& op) { return op.flops(); }, shape);
+    const double seconds = 2e-6 + flops / 2e11 + static_cast<double>(bytes_moved(shape)) / 2e10;
+    made.points.push_back(cost_point(shape, seconds));
+  }
+  return made;
+}
+
+TEST(Cost, BytesMovedCountsUpdatesTwice) {
+  EXPECT_EQ(bytes_moved(Gelu{100}), 800);
+  EXPECT_EQ(bytes_moved(AddTo{100}), 1200);
+  EXPECT_EQ(bytes_moved(Linear{2, 3, 5}), 4 * (6 + 15 + 5 + 10));
+  EXPECT_EQ(bytes_moved(LinearBackwardWeight{2, 3, 5}), 4 * (10 + 6 + 2 * 15));
+}
+
+TEST(Cost, EveryKindIsMeasured) {
+  std::set<size_t> kinds;
+  for (const OpParams& shape : calibration_shapes()) kinds.insert(shape.index());
+  EXPECT_EQ(kinds.size(), std::variant_size_v<OpParams>);
+}
+
+TEST(Cost, EveryKindHasACost) {
+  for (const CostModel& costs : {CostModel(), CostModel(made_up())}) {
+    for (const OpParams& shape : calibration_shapes()) {
+      const double seconds = costs.seconds(shape);
+      EXPECT_TRUE(std::isfinite(seconds) && seconds > 0) << cost_point(shape, 1).kind;
+    }
+  }
+}
+
+TEST(Cost, MeasuredShapesCostWhatWasMeasured) {
+  const Calibration made = made_up();
+  const CostModel costs(made);
+  const std::vector<OpParams> shapes = calibration_shapes();
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const double units = 1 / cost_point(shapes[i], 1).seconds;
+    EXPECT_NEAR(costs.seconds(shapes[i]) / (made.points[i].seconds * units), 1, 1e-9)
+        << made.points[i].kind;
+  }
+}
+
+TEST(Cost, BetweenMeasuredShapesIsAStraightLine) {
+  Calibration c{"", {}};
+  c.points = {{"linear", 10, 100, 1}, {"linear", 20, 100, 3},  {"linear", 10, 200, 2},
+              {"linear", 20, 200, 6}, {"attention", 16, 8, 1}, {"attention", 32, 8, 2}};
+  const CostModel costs(c);
+  EXPECT_DOUBLE_EQ(costs.seconds(Linear{15, 10, 10}), 2);
+  EXPECT_DOUBLE_EQ(costs.seconds(Linear{15, 10, 15}), 3);
+  EXPECT_DOUBLE_EQ(costs.seconds(Linear{1, 10, 10}), 1);    // the least that a call takes
+  EXPECT_DOUBLE_EQ(costs.seconds(Linear{40, 10, 10}), 6);   // in proportion
+  EXPECT_DOUBLE_EQ(costs.seconds(Linear{20, 20, 20}), 12);  // in proportion
+  EXPECT_DOUBLE_EQ(costs.seconds(Attention{2, 24, 3, 8}), 1.5 * 2 * 3 * 24);
+  EXPECT_DOUBLE_EQ(costs.seconds(Gelu{100}), CostModel().seconds(Gelu{100}));  // not measured
+}
+
+TEST(Cost, MoreNeverCostsLess) {
+  Calibration disturbed = made_up();
+  for (size_t i = 0; i < disturbed.points.size(); i += 3) disturbed.points[i].seconds *= 7;
+  for (const CostModel& costs : {CostModel(), CostModel(disturbed)}) {
+    double linear = 0, weight = 0, gelu = 0, attention = 0;
+    for (int64_t R = 1; R < 20000; R += 1 + R / 7) {
+      const auto grows = [](double& last, double seconds) {
+        EXPECT_GE(seconds, last);
+        last = seconds;
+      };
+      grows(linear, costs.seconds(Linear{R, 500, 700}));
+      grows(weight, costs.seconds(LinearBackwardWeight{R, 500, 700}));
+      grows(gelu, costs.seconds(Gelu{R * 384}));
+      grows(attention, costs.seconds(Attention{2, R, 6, 70}));
+    }
+  }
+}
+
+TEST(Cost, ProgramIsTheSumOfItsOpsAsOftenAsTheyRun) {
+  Program program;
+  for (const OpParams& params : {OpParams(Gelu{1000}), OpParams(Zero{1000})}) {
+    program.ops.push_back({"op", "layer", params, {}, {}, {}, {}});
+  }
+  program.loops = {{1, 2, 5}};
+  const CostModel costs;
+  EXPECT_DOUBLE_EQ(predicted_seconds(program, costs),
+                   costs.seconds(Gelu{1000}) + 5 * costs.seconds(Zero{1000}));
+}
+
+TEST(Cost, AStepOfTwiceTheBatchTakesLonger) {
+  DitConfig config;
+  config.width = 32;
+  config.head_width = 16;
+  set_blocks(config, 2, 2);
+  const CostModel costs(made_up());
+  StepSpec one, two;
+  one.batch = 4;
+  two.batch = 8;
+  EXPECT_GT(predicted_seconds(write_step(config, two, cpu_device()), costs),
+            predicted_seconds(write_step(config, one, cpu_device()), costs));
+}
+
+}  // namespace
+}  // namespace ebb
