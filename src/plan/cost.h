@@ -12,8 +12,8 @@
 namespace ebb {
 
 // One measurement. x and y are the sizes that the time of its kind depends on: rows and weights of
-// a linear layer; tokens and head width of attention, in seconds for one token of one head; else
-// the bytes moved.
+// a linear layer (more inputs than outputs: a kind of its own, "linear tall"); tokens and head
+// width of attention, in seconds for one token of one head; else the bytes moved.
 struct CostPoint {
   std::string kind;
   double x = 0, y = 0, seconds = 0;
@@ -50,7 +50,7 @@ class CostModel {
   };
   using Table = std::vector<Line>;  // by growing y
 
-  std::array<Table, std::variant_size_v<OpParams>> tables_;
+  std::array<Table, 2 * std::variant_size_v<OpParams>> tables_;  // by kind; of each, tall last
 };
 
 double predicted_seconds(const Program& program, const CostModel& costs);

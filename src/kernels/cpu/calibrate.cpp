@@ -1,6 +1,7 @@
 #include "kernels/cpu/calibrate.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -19,18 +20,20 @@ namespace {
 // ---- what is timed ------------------------------------------------------------------------------
 
 // Rows from the few of the modulation to those of a batch, over the weights of narrow and wide
-// models. No product is so large that a slow machine would take long over it.
+// models, into the MLP and out of it: strides near a multiple of a page can cost half the speed. No
+// product is so large that a slow machine would take long over it.
 void add_linear_shapes(std::vector<OpParams>& shapes) {
-  constexpr double kMostFlops = 6e9;
+  constexpr double kMostFlops = 3e9;
   constexpr std::pair<int64_t, int64_t> kWeights[] = {
-      {16, 384}, {128, 384}, {384, 1536}, {1152, 4608}};
-  for (const auto& [K, N] : kWeights) {
-    for (const int64_t R : {1, 8, 32, 128, 512, 4096}) {
-      const Linear op{R, K, N};
-      if (op.flops() > kMostFlops) continue;
-      shapes.push_back(op);
-      shapes.push_back(LinearBackwardInput{R, K, N});
-      shapes.push_back(LinearBackwardWeight{R, K, N});
+      {16, 384}, {128, 512}, {384, 1536}, {768, 3072}, {1152, 4608}};
+  for (const auto& [narrow, wide] : kWeights) {
+    for (const auto& [K, N] : {std::pair{narrow, wide}, std::pair{wide, narrow}}) {
+      for (const int64_t R : {1, 8, 32, 256, 2048}) {
+        if (Linear{R, K, N}.flops() > kMostFlops) continue;
+        shapes.push_back(Linear{R, K, N});
+        shapes.push_back(LinearBackwardInput{R, K, N});
+        shapes.push_back(LinearBackwardWeight{R, K, N});
+      }
     }
   }
 }
@@ -172,10 +175,27 @@ class Trial {
   int64_t scratch_bytes_ = 0;
 };
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+// The times of one shape. A run during which the system took a CPU away tells of the system.
+class Samples {
+ public:
+  void add(double seconds, bool disturbed) { (disturbed ? disturbed_ : clean_).push_back(seconds); }
+  size_t clean() const { return clean_.size(); }
+  double best_guess() const {
+    std::vector<double> values = clean_;
+    if (values.empty()) return *std::min_element(disturbed_.begin(), disturbed_.end());
+    const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+  }
+
+ private:
+  std::vector<double> clean_, disturbed_;
+};
+
+int64_t preemptions() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_nivcsw;
 }
 
 }  // namespace
@@ -203,8 +223,9 @@ std::vector<OpParams> calibration_shapes() {
 }
 
 std::vector<OpTiming> calibrate_cpu() {
-  constexpr int kLeastRounds = 3, kMostRounds = 9;
-  constexpr double kSeconds = 4;  // no round starts later, but for the least
+  constexpr size_t kWanted = 5;     // clean samples of each shape
+  constexpr int kLeastRounds = 3;   // and however long they take
+  constexpr double kSeconds = 6.5;  // no other round starts later
   std::vector<Trial> trials;
   int64_t bytes = 0;
   const std::vector<OpParams> shapes = calibration_shapes();
@@ -213,17 +234,26 @@ std::vector<OpTiming> calibrate_cpu() {
     bytes = std::max(bytes, trials.back().bytes());
   }
   const cpu::Pages pages(bytes, cpu::Pages::Size::huge);
-  // All shapes in turn, again and again: what disturbs the machine for a while disturbs a round,
-  // and the median forgets it.
-  std::vector<std::vector<double>> seconds(trials.size());
   const double start = now();
   for (const Trial& trial : trials) trial.run(pages.data());  // threads, pages, compiled kernels
-  for (int round = 0; round < kMostRounds; ++round) {
-    if (round >= kLeastRounds && now() - start > kSeconds) break;
-    for (size_t i = 0; i < trials.size(); ++i) seconds[i].push_back(trials[i].run(pages.data()));
+  // All shapes in turn, again and again: what slows the machine for a while spoils one sample of
+  // many shapes rather than all samples of one.
+  std::vector<Samples> samples(trials.size());
+  bool wanted = true;
+  for (int round = 0; wanted && (round < kLeastRounds || now() - start < kSeconds); ++round) {
+    wanted = false;
+    for (size_t i = 0; i < trials.size(); ++i) {
+      if (samples[i].clean() >= kWanted) continue;
+      const int64_t before = preemptions();
+      const double seconds = trials[i].run(pages.data());
+      samples[i].add(seconds, preemptions() != before);
+      wanted = true;
+    }
   }
   std::vector<OpTiming> timings;
-  for (size_t i = 0; i < trials.size(); ++i) timings.push_back({shapes[i], median(seconds[i])});
+  for (size_t i = 0; i < trials.size(); ++i) {
+    timings.push_back({shapes[i], samples[i].best_guess()});
+  }
   return timings;
 }
 
