@@ -61,7 +61,9 @@ TEST(Cost, BetweenMeasuredShapesIsAStraightLine) {
   Calibration c{"", {}};
   c.points = {{"linear", 10, 100, 1}, {"linear", 20, 100, 3},  {"linear", 10, 200, 2},
               {"linear", 20, 200, 6}, {"attention", 16, 8, 1}, {"attention", 32, 8, 2}};
+  c.points.push_back({"linear tall", 10, 100, 9});
   const CostModel costs(c);
+  EXPECT_DOUBLE_EQ(costs.seconds(Linear{10, 20, 5}), 9);
   EXPECT_DOUBLE_EQ(costs.seconds(Linear{15, 10, 10}), 2);
   EXPECT_DOUBLE_EQ(costs.seconds(Linear{15, 10, 15}), 3);
   EXPECT_DOUBLE_EQ(costs.seconds(Linear{1, 10, 10}), 1);    // the least that a call takes

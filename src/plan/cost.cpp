@@ -48,14 +48,29 @@ Place place_of(const OpParams& params) {
   return std::visit([](const auto& op) { return place(op); }, params);
 }
 
-const char* kind_of(const OpParams& params) {
-  return std::visit([](const auto& op) { return op.kName; }, params);
+template <typename AnyOp>
+bool is_tall(const AnyOp& op) {
+  if constexpr (requires { op.K > op.N; }) return op.K > op.N;
+  return false;
 }
 
-// The kinds' names, in the order of the variant.
+size_t table_of(const OpParams& params) {
+  const bool tall = std::visit([](const auto& op) { return is_tall(op); }, params);
+  return 2 * params.index() + (tall ? 1 : 0);
+}
+
+// The tables' names, in order.
 template <size_t... kIndex>
-std::array<std::string_view, sizeof...(kIndex)> kind_names(std::index_sequence<kIndex...>) {
-  return {std::variant_alternative_t<kIndex, OpParams>::kName...};
+std::array<std::string, 2 * sizeof...(kIndex)> table_names(std::index_sequence<kIndex...>) {
+  std::array<std::string, 2 * sizeof...(kIndex)> names;
+  ((names[2 * kIndex] = std::variant_alternative_t<kIndex, OpParams>::kName), ...);
+  for (size_t i = 0; i < names.size(); i += 2) names[i + 1] = names[i] + " tall";
+  return names;
+}
+
+const auto& table_names() {
+  static const auto kNames = table_names(std::make_index_sequence<std::variant_size_v<OpParams>>());
+  return kNames;
 }
 
 double nominal_seconds(const OpParams& params) {
@@ -74,7 +89,7 @@ double interpolate(double x, double x0, double y0, double x1, double y1) {
 
 CostPoint cost_point(const OpParams& params, double seconds) {
   const Place at = place_of(params);
-  return {kind_of(params), at.x, at.y, seconds / at.units};
+  return {table_names()[table_of(params)], at.x, at.y, seconds / at.units};
 }
 
 int64_t bytes_moved(const OpParams& params) {
@@ -90,18 +105,18 @@ int64_t bytes_moved(const OpParams& params) {
 }
 
 CostModel::CostModel(const Calibration& calibration) {
-  static const auto kNames = kind_names(std::make_index_sequence<std::variant_size_v<OpParams>>());
-  std::array<std::map<double, std::map<double, double>>, kNames.size()> sorted;
+  const auto& names = table_names();
+  std::map<size_t, std::map<double, std::map<double, double>>> sorted;  // by table, y, x
   for (const CostPoint& point : calibration.points) {
-    const auto found = std::find(kNames.begin(), kNames.end(), point.kind);
-    if (found != kNames.end()) sorted[found - kNames.begin()][point.y][point.x] = point.seconds;
+    const auto found = std::find(names.begin(), names.end(), point.kind);
+    if (found != names.end()) sorted[found - names.begin()][point.y][point.x] = point.seconds;
   }
-  for (size_t kind = 0; kind < sorted.size(); ++kind) {
-    for (const auto& [y, seconds] : sorted[kind]) {
+  for (const auto& [table, lines] : sorted) {
+    for (const auto& [y, seconds] : lines) {
       Line line{y, {seconds.begin(), seconds.end()}};
       double most = 0;  // a smaller size that seemed to take longer was disturbed, or is as slow
       for (auto& [x, t] : line.points) t = most = std::max(most, t);
-      tables_[kind].push_back(std::move(line));
+      tables_[table].push_back(std::move(line));
     }
   }
 }
@@ -116,7 +131,7 @@ double CostModel::Line::at(double x) const {
 }
 
 double CostModel::seconds(const OpParams& params) const {
-  const Table& table = tables_[params.index()];
+  const Table& table = tables_[table_of(params)];
   if (table.empty()) return nominal_seconds(params);
   const Place wanted = place_of(params);
   const auto above = std::lower_bound(table.begin(), table.end(), wanted.y,
