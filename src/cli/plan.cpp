@@ -63,7 +63,7 @@ nlohmann::ordered_json blocks_json(const Answer& a) {
   auto list = nlohmann::ordered_json::array();
   const auto choices = block_choices(a.run.step.choices.schedule, a.spec.config.depth());
   for (const BlockChoice& choice : choices) {
-    list.push_back({{"keep", choice.keep.text()}, {"forwards", choice.forwards}});
+    list.push_back({{"recompute", choice.keep.recomputed()}, {"forwards", choice.forwards}});
   }
   return list;
 }

@@ -15,15 +15,15 @@ const char* tensor_name(Tensor tensor) {
   return kNames[static_cast<int>(tensor)];
 }
 
-std::string KeepSet::text() const {
-  if (*this == all()) return "all";
-  if (empty()) return "input";
+std::string KeepSet::recomputed() const {
+  if (empty()) return "all";
   std::string joined;
-  for (int t = 0; t < kBlockTensors; ++t) {
-    if (!has(static_cast<Tensor>(t))) continue;
-    joined += fmt::format("{}{}", joined.empty() ? "" : "+", tensor_name(static_cast<Tensor>(t)));
+  for (int i = 0; i < kBlockTensors; ++i) {
+    const auto t = static_cast<Tensor>(i);
+    if (has(t) || (t == Tensor::normed && !has(Tensor::qkv))) continue;
+    joined += fmt::format("{}{}", joined.empty() ? "" : "+", tensor_name(t));
   }
-  return joined;
+  return joined.empty() ? "none" : joined;
 }
 
 KeepSet KeepSet::all_but(const std::string& text, const std::string& where) {

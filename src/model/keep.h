@@ -36,8 +36,8 @@ class KeepSet {
   constexpr uint16_t bits() const { return bits_; }
   bool operator==(const KeepSet&) const = default;
 
-  // "all", "input", or the tensors joined by "+".
-  std::string text() const;
+  // What is not kept: "none", "all", or the tensors joined by "+". Normed q and k go with qkv.
+  std::string recomputed() const;
   // Everything but the tensors named, joined by "+"; "none" and "all" are names too. An unknown
   // word is Exit::usage, named with `where`.
   static KeepSet all_but(const std::string& text, const std::string& where);

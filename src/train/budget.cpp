@@ -50,7 +50,9 @@ int64_t measure_outside_bytes(const PlanSet& plans) {
   }
   // What the program still takes by itself: log lines, names, one picture being encoded.
   constexpr int64_t kReserve = 4 << 20;
-  return peak + kReserve;
+  // Packing memory is measured on fewer rows than the step has, and the heap keeps holes of it.
+  constexpr int64_t kPackingReserve = 4 << 20;
+  return peak + kReserve + (cpu_packs_by_itself() ? kPackingReserve : 0);
 }
 
 int64_t default_budget_bytes() { return available_memory_bytes() / 5 * 4; }

@@ -39,7 +39,7 @@ void print_blocks(const DitConfig& config, const Schedule& schedule) {
     const std::string times = choices[first].forwards > 1
                                   ? fmt::format(", forward {} times", choices[first].forwards)
                                   : "";
-    fmt::print("  {:<20} keeps {}{}\n", name, choices[first].keep.text(), times);
+    fmt::print("  {:<20} recomputes {}{}\n", name, choices[first].keep.recomputed(), times);
   }
 }
 

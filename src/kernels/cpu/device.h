@@ -24,6 +24,10 @@ std::string cpu_isa();
 // no memory that the second does not.
 void prepare_cpu(const OpParams& params);
 
+// Whether oneDNN packs matrices in memory that it takes by itself, which no plan can own: without
+// AVX-512 it does.
+bool cpu_packs_by_itself();
+
 // Runs a linear layer forward and backward once, in memory of its own that it gives back: brings up
 // the thread team and the packing memory that oneDNN takes by itself, so that both can be measured
 // before memory is planned. Returns the bytes that it took for operands and scratch.

@@ -166,6 +166,8 @@ void prepare_cpu(const OpParams& params) {
   }
 }
 
+bool cpu_packs_by_itself() { return dnnl::get_effective_cpu_isa() < dnnl::cpu_isa::avx512_core; }
+
 std::string cpu_isa() {
   switch (dnnl::get_effective_cpu_isa()) {
     case dnnl::cpu_isa::avx2:
