@@ -18,6 +18,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ebb::cli_fixture {
@@ -59,6 +60,8 @@ struct Launch {
   int threads = 1;
   const char* out = nullptr;  // where stdout goes instead of into Result::out
   const char* err = nullptr;  // and stderr
+  std::string calibration = EBB_CALIBRATION_FILE;
+  std::string processes;  // of a control group: a file that the program enters itself into
 };
 
 // A running program. Ends it when forgotten.
@@ -74,9 +77,12 @@ class Child {
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     std::string threads = "OMP_NUM_THREADS=" + std::to_string(launch.threads);
-    std::vector<char*> environment = {threads.data()};
+    std::string calibration = "EBB_CALIBRATION=" + launch.calibration;
+    std::vector<char*> environment = {threads.data(), calibration.data()};
     for (char** entry = environ; *entry != nullptr; ++entry) {
-      if (std::strncmp(*entry, "OMP_", 4) != 0) environment.push_back(*entry);
+      const std::string_view name = *entry;
+      if (name.starts_with("OMP_") || name.starts_with("EBB_CALIBRATION=")) continue;
+      environment.push_back(*entry);
     }
     environment.push_back(nullptr);
     out_ = memfd_create("stdout", MFD_CLOEXEC);
@@ -123,6 +129,10 @@ class Child {
       const auto bytes = static_cast<rlim_t>(launch.file_limit);
       const rlimit limit = {bytes, bytes};
       setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    if (!launch.processes.empty()) {
+      const int group = open(launch.processes.c_str(), O_WRONLY);
+      if (write(group, "0", 1) != 1) _exit(126);
     }
     alarm(launch.seconds);
     if (chdir(launch.folder.c_str()) == 0) execve(argv[0], argv, environment);
@@ -208,12 +218,25 @@ class CliTest : public testing::Test {
     if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
     folder_ = name;
     launch_.folder = folder_;
+    calibrate();
   }
   ~CliTest() override {
     for (const std::string& name : files_below(folder_)) {
       EXPECT_FALSE(name.ends_with(".tmp")) << "left behind: " << name;
     }
     fs::remove_all(folder_);
+  }
+
+  // The first run on a machine measures it and says so. One file serves all tests of a build, and
+  // is there before any of them looks at what the program says.
+  static void calibrate() {
+    static const int kCode = [] {
+      Launch launch;
+      launch.folder = fs::temp_directory_path();
+      launch.seconds = 300;  // with sanitizers
+      return run(Args{"plan", "--image-size", "8", "--batch", "1"} + model(), launch).code;
+    }();
+    EXPECT_EQ(kCode, 0);
   }
 
   Result run(const Args& args) const { return run(args, launch_); }

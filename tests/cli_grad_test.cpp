@@ -44,6 +44,26 @@ class CliGrad : public CliTest {
                 out} +
            more;
   }
+  // A file that grad wrote holds what tests/golden/NAME does, and nothing else.
+  void expect_golden(const std::string& name, const std::string& out) const {
+    const SafetensorsReader found(at(out));
+    const SafetensorsReader wanted(golden(name));
+    EXPECT_LE(relative_error(values(found, "loss"), values(wanted, "loss")), 1e-6);
+    EXPECT_LE(relative_error(values(found, "output"), values(wanted, "output")), 2e-5);
+    EXPECT_EQ(found.find("output")->shape, wanted.find("output")->shape);
+    int gradients = 0;
+    for (const TensorEntry& entry : wanted.tensors()) {
+      if (entry.name.rfind("grad.", 0) != 0) continue;
+      ++gradients;
+      ASSERT_NE(found.find(entry.name), nullptr) << entry.name;
+      EXPECT_EQ(found.find(entry.name)->type, TensorType::F32) << entry.name;
+      EXPECT_EQ(found.find(entry.name)->shape, entry.shape) << entry.name;
+      EXPECT_LE(relative_error(values(found, entry.name), values(wanted, entry.name)), 2e-5)
+          << entry.name;
+    }
+    EXPECT_GT(gradients, 20);
+    EXPECT_EQ(found.tensors().size(), static_cast<size_t>(gradients) + 2);
+  }
   // The batch of ddpm_small with one tensor replaced.
   void write_batch(const std::string& replaced, const TensorData& with) const {
     const SafetensorsReader reader(golden("ddpm_small.batch"));
@@ -70,23 +90,21 @@ class CliGradOf : public CliGrad, public testing::WithParamInterface<const char*
 
 TEST_P(CliGradOf, LossOutputAndEveryGradientAgreeWithTheReference) {
   succeed(grad(GetParam(), "g.safetensors"));
-  const SafetensorsReader found(at("g.safetensors"));
-  const SafetensorsReader wanted(golden(GetParam()));
-  EXPECT_LE(relative_error(values(found, "loss"), values(wanted, "loss")), 1e-6);
-  EXPECT_LE(relative_error(values(found, "output"), values(wanted, "output")), 2e-5);
-  EXPECT_EQ(found.find("output")->shape, wanted.find("output")->shape);
-  int gradients = 0;
-  for (const TensorEntry& entry : wanted.tensors()) {
-    if (entry.name.rfind("grad.", 0) != 0) continue;
-    ++gradients;
-    ASSERT_NE(found.find(entry.name), nullptr) << entry.name;
-    EXPECT_EQ(found.find(entry.name)->type, TensorType::F32) << entry.name;
-    EXPECT_EQ(found.find(entry.name)->shape, entry.shape) << entry.name;
-    EXPECT_LE(relative_error(values(found, entry.name), values(wanted, entry.name)), 2e-5)
-        << entry.name;
+  expect_golden(GetParam(), "g.safetensors");
+}
+
+// The reference takes the whole batch at once: what is added up of parts is as close to it.
+TEST_P(CliGradOf, EveryTechniqueAgreesWithTheReference) {
+  const std::vector<Args> kTechniques = {{"--micro-batch", "1"},
+                                         {"--micro-batch", "2"},
+                                         {"--micro-batch", "2", "--order", "layer"},
+                                         {"--micro-batch", "1", "--recompute", "all"},
+                                         {"--micro-batch", "3", "--recompute", "qkv+gelu"}};
+  for (const Args& techniques : kTechniques) {
+    SCOPED_TRACE(testing::PrintToString(techniques));
+    succeed(grad(GetParam(), "g.safetensors", techniques));
+    expect_golden(GetParam(), "g.safetensors");
   }
-  EXPECT_GT(gradients, 20);
-  EXPECT_EQ(found.tensors().size(), static_cast<size_t>(gradients) + 2);
 }
 
 TEST_P(CliGradOf, TheBytesAreTheSameEachTimeAndUnderEveryBudget) {

@@ -1,0 +1,329 @@
+// --memory over its whole range, from the floor to what the fastest way takes: the process stays
+// within it, uses what was foretold, and computes the same.
+#include <csignal>
+
+#include "cli_fixture.h"
+#include "formats/safetensors.h"
+
+namespace ebb::cli_fixture {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+class CliMemory : public CliTest {
+ protected:
+  CliMemory() { write_idx(); }
+
+  // Tens of megabytes, of which the planner can save a third: the fixture's model is too small for
+  // its memory to be told from the process around it.
+  static Args middle(const Args& more = {}) {
+    return Args{"--width", "128", "--depth", "6", "--heads", "4", "--patch", "2", "--batch", "32"} +
+           more;
+  }
+  static Args planning(const Args& more = {}) {
+    Args args = training("unused", more);
+    args[0] = "plan";
+    return args + Args{"--json"};
+  }
+  static Args memory(int64_t bytes) { return {"--memory", std::to_string(bytes)}; }
+  int64_t floor_of(const Args& settings) const { return json(planning(settings))["floor_bytes"]; }
+
+  void expect_within(const std::string& name, const Result& result, int64_t budget,
+                     size_t steps) const {
+    const auto lines = log(name);
+    EXPECT_EQ(lines.size(), steps);
+    for (const Json& line : lines) EXPECT_LE(line["process_peak_bytes"], budget) << line;
+    EXPECT_LE(result.peak_bytes, budget) << result.story();
+  }
+};
+
+TEST_F(CliMemory, EveryBudgetFromTheFloorToAmpleIsKeptAndUsed) {
+  const Json ample = json(planning(middle()));
+  const int64_t low = ample["floor_bytes"];
+  const int64_t high = ample["process_bytes"];
+  ASSERT_GT(high - low, 10 * kMiB) << "nothing to choose from";
+  for (int i = 0; i < 6; ++i) {
+    const int64_t budget = low + (high - low) * i / 5;
+    SCOPED_TRACE(budget);
+    const Json plan = json(planning(middle(memory(budget))));
+    const int64_t planned = plan["process_bytes"];
+    EXPECT_LE(planned, budget);
+    const std::string name = "run" + std::to_string(i);
+    const Result result =
+        succeed(training(name, middle(memory(budget)) + Args{"--steps", "3", "--save-every", "0"}));
+    expect_within(name, result, budget, 3);
+    EXPECT_GE(log(name).back()["process_peak_bytes"].get<int64_t>(),
+              planned - std::max(planned / 100, 8 * kMiB))
+        << "the plan is for more than is used";
+  }
+}
+
+TEST_F(CliMemory, SavingAndDrawingAtTheFloorStayWithinIt) {
+  const Args settings = middle({"--sample-every", "1", "--sample-steps", "2", "--count", "2"});
+  const int64_t floor = floor_of(settings);
+  const Result result = succeed(training(
+      "run", settings + memory(floor) + Args{"--steps", "3", "--save-every", "1", "--keep", "2"}));
+  expect_within("run", result, floor, 3);
+  EXPECT_TRUE(fs::exists(checkpoint("run", 3)));
+  EXPECT_EQ(files_below(at("run/samples")).size(), 3u);
+}
+
+// Measuring the machine takes memory too, and the first run does it under its budget.
+TEST_F(CliMemory, TheFirstRunOnAMachineStaysWithinItsBudget) {
+  const int64_t floor = floor_of(middle());
+  launch_.calibration = at("calibration.json").string();
+  const Result result =
+      succeed(training("run", middle(memory(floor)) + Args{"--steps", "2", "--save-every", "0"}));
+  EXPECT_TRUE(contains(result.err, "calibration: ")) << result.story();
+  EXPECT_TRUE(fs::exists(at("calibration.json")));
+  expect_within("run", result, floor, 2);
+}
+
+TEST_F(CliMemory, AKilledRunAtTheFloorEndsWithTheBitsOfOneThatWasNot) {
+  const Args settings =
+      middle(memory(floor_of(middle())) +
+             Args{"--steps", "24", "--save-every", "5", "--keep", "2", "--clip", "1"});
+  succeed(training("straight", settings));
+  Args command = training("killed", settings);
+  int kills = 0;
+  for (const size_t moment : {3, 8, 17}) {
+    Child child(command, launch_);
+    while (child.running() && log("killed").size() < moment) usleep(1000);
+    child.send(SIGKILL);
+    kills += child.wait().code == -SIGKILL;
+    command = {"train", "--resume", "--out", "killed"};
+  }
+  EXPECT_GT(kills, 0) << "the run was over before it could be killed";
+  succeed(command);
+  expect_same_files("straight/checkpoints", "killed/checkpoints");
+  EXPECT_EQ(log("killed").size(), 24u);
+}
+
+// ---- the same gradients
+
+class CliMemoryGrad : public CliMemory {
+ protected:
+  // Weights that training left, and a batch of 12 for them.
+  CliMemoryGrad() {
+    succeed(training("run", middle({"--steps", "2"})));
+    constexpr int64_t kBatch = 12;
+    std::vector<float> x(kBatch * 64), noise(kBatch * 64);
+    std::vector<int64_t> t(kBatch), y(kBatch);
+    for (int64_t i = 0; i < kBatch * 64; ++i) {
+      x[i] = 0.01f * static_cast<float>(i * 37 % 200) - 1;
+      noise[i] = 0.02f * static_cast<float>(i * 61 % 201) - 2;
+    }
+    for (int64_t i = 0; i < kBatch; ++i) {
+      t[i] = i * 83;
+      y[i] = i % 4;
+    }
+    write_safetensors(at("batch.safetensors"),
+                      {{"x", TensorType::F32, {kBatch, 1, 8, 8}, x.data()},
+                       {"noise", TensorType::F32, {kBatch, 1, 8, 8}, noise.data()},
+                       {"t", TensorType::I64, {kBatch}, t.data()},
+                       {"y", TensorType::I64, {kBatch}, y.data()}},
+                      {}, false);
+  }
+  Args grad(const std::string& out, const Args& more) const {
+    return Args{"grad",  "--weights", checkpoint("run", 2), "--batch-file", "batch.safetensors",
+                "--out", out} +
+           more;
+  }
+};
+
+TEST_F(CliMemoryGrad, AreTheSameBytesUnderEveryBudgetOrderAndRecomputation) {
+  const Args five = {"--micro-batch", "5"};  // 5 + 5 + 2
+  succeed(grad("ample.safetensors", five));
+  const std::string wanted = file("ample.safetensors");
+  ASSERT_GT(wanted.size(), size_t{6 << 20});
+  int refused = 0, done = 0;
+  for (int64_t budget = 30 * kMiB; done < 6; budget += 3 * kMiB) {
+    ASSERT_LT(budget, 200 * kMiB);
+    const Result result = run(grad("g.safetensors", five + memory(budget)));
+    if (result.code == 3) {
+      ++refused;
+      EXPECT_EQ(done, 0) << "a smaller budget was enough\n" << result.story();
+      continue;
+    }
+    ASSERT_EQ(result.code, 0) << result.story();
+    ++done;
+    EXPECT_LE(result.peak_bytes, budget) << result.story();
+    EXPECT_TRUE(file("g.safetensors") == wanted) << budget;
+  }
+  EXPECT_GT(refused, 0) << "the budgets were all ample";
+  const std::vector<Args> kTechniques = {{"--order", "layer"},
+                                         {"--order", "batch"},
+                                         {"--recompute", "all"},
+                                         {"--recompute", "none"},
+                                         {"--recompute", "all", "--order", "layer"}};
+  for (const Args& techniques : kTechniques) {
+    succeed(grad("g.safetensors", five + techniques));
+    EXPECT_TRUE(file("g.safetensors") == wanted) << testing::PrintToString(techniques);
+  }
+  // The comparison can fail: another size of micro-batch has other last digits.
+  succeed(grad("g.safetensors", {"--micro-batch", "4"}));
+  EXPECT_FALSE(file("g.safetensors") == wanted);
+}
+
+// ---- what is refused
+
+TEST_F(CliMemory, ABudgetBelowTheFloorNamesTheFloorAndTwoWaysOut) {
+  const int64_t floor = floor_of(middle());
+  const Args below = middle(memory(floor - 6 * kMiB));
+  char text[32];
+  std::snprintf(text, sizeof(text), "at least %.1f", static_cast<double>(floor) / kMiB);
+  const std::string about = std::string(text).substr(0, std::strlen("at least 12"));
+  for (const Args& args : {training("out", below + Args{"--steps", "1"}), planning(below)}) {
+    const Result result = run(args);
+    expect_refused(result, 3, {about, "--memory", "--batch 32"});
+    EXPECT_TRUE(contains(result.err_line(1), "--batch 8 would need ")) << result.story();
+    EXPECT_TRUE(contains(result.err_line(1), "--ema 0 would need ")) << result.story();
+  }
+  EXPECT_FALSE(fs::exists(at("out")));
+}
+
+TEST_F(CliMemory, AWayOutThatIsNamedIsOne) {
+  const int64_t budget = floor_of(middle()) - 6 * kMiB;
+  run(training("out", middle(memory(budget)) + Args{"--steps", "1"}));
+  const int64_t without = floor_of(middle({"--ema", "0"}));
+  ASSERT_LE(without, budget);
+  succeed(training("out", middle(memory(budget)) + Args{"--ema", "0", "--steps", "1"}));
+}
+
+TEST_F(CliMemory, WordsThatAreNoBudgetAreRefused) {
+  for (const std::string word : {"lots", "-1G", "12Q", "", "1e400", "nan", "2 G G"}) {
+    expect_refused(run(training("out", {"--steps", "1", "--memory", word})), 2, {"--memory"},
+                   Remedy::optional);
+  }
+  EXPECT_FALSE(fs::exists(at("out")));
+}
+
+TEST_F(CliMemory, ContradictingTechniquesAreRefusedAndBothNamed) {
+  const Args train = training("out", {"--steps", "1"});
+  expect_refused(run(train + Args{"--release", "on", "--order", "batch", "--micro-batch", "2"}), 2,
+                 {"--release on", "--order batch", "--micro-batch 2"});
+  expect_refused(run(train + Args{"--micro-batch", "5"}), 2, {"--micro-batch", "5", "--batch 4"});
+  const std::string golden = EBB_SOURCE_DIR "/tests/golden/flow_small";
+  expect_refused(run({"grad", "--weights", golden + ".weights.safetensors", "--batch-file",
+                      golden + ".batch.safetensors", "--out", "g.safetensors", "--release", "on"}),
+                 2, {"--release on"});
+  // The same words without the contradiction.
+  succeed(train + Args{"--release", "on", "--order", "batch", "--micro-batch", "4"});
+}
+
+TEST_F(CliMemory, UnknownTechniquesAreRefused) {
+  const Args train = training("out", {"--steps", "1"});
+  expect_refused(run(train + Args{"--recompute", "gellu"}), 2,
+                 {"--recompute", "gellu", "did you mean", "gelu"});
+  expect_refused(run(train + Args{"--recompute", "qkv+"}), 2, {"--recompute"});
+  expect_refused(run(train + Args{"--order", "layers"}), 2, {"--order", "layers", "layer"},
+                 Remedy::optional);
+  for (const std::string zero : {"--batch", "--micro-batch"}) {
+    expect_refused(run(train + Args{zero, "0"}), 2, {zero, "0"}, Remedy::optional);
+  }
+  EXPECT_FALSE(fs::exists(at("out")));
+}
+
+// ---- the largest batch
+
+TEST_F(CliMemory, TheLargestBatchFitsAndTwiceOfItDoesNot) {
+  const int64_t budget = json(planning(middle()))["process_bytes"];
+  const auto with_batch = [&](int64_t batch) {
+    return middle(memory(budget)) + Args{"--batch", std::to_string(batch)};
+  };
+  const Json largest = json(planning(middle(memory(budget)) + Args{"--batch", "max"}));
+  EXPECT_EQ(largest["budget_bytes"], budget);
+  const int64_t full = largest["largest_batch_at_full_speed"];
+  const int64_t any = largest["largest_batch_at_any_speed"];
+  EXPECT_NEAR(static_cast<double>(full), 32, 4) << "the budget is what batch 32 takes";
+  EXPECT_GT(any, full);
+  const Result result =
+      succeed(training("run", with_batch(full) + Args{"--steps", "1", "--save-every", "0"}));
+  expect_within("run", result, budget, 1);
+  EXPECT_TRUE(json(planning(with_batch(full)))["techniques"].empty());
+  EXPECT_FALSE(json(planning(with_batch(2 * full)))["techniques"].empty());
+  EXPECT_EQ(run(planning(with_batch(any))).code, 0);
+  EXPECT_EQ(run(planning(with_batch(2 * any))).code, 3);
+}
+
+// ---- a limit that the system enforces
+
+// A memory control group, version 1 or 2, below the one that this process may divide.
+class ControlGroup {
+ public:
+  explicit ControlGroup(int64_t limit) {
+    const fs::path parent = find_parent();
+    if (parent.empty()) return;
+    const fs::path group = parent / ("ebb_test_" + std::to_string(getpid()));
+    std::error_code failed;
+    if (!fs::create_directory(group, failed)) {
+      why_ = "cannot make " + group.string() + ": " + failed.message();
+      return;
+    }
+    folder_ = group;
+    first_ = fs::exists(group / "memory.limit_in_bytes");
+    const fs::path file = group / (first_ ? "memory.limit_in_bytes" : "memory.max");
+    if (fs::exists(file)) std::ofstream(file) << limit;
+    if (number(file) <= 0 || number(file) > limit) why_ = file.string() + " takes no limit";
+  }
+  ~ControlGroup() {
+    std::error_code ignored;
+    if (!folder_.empty()) fs::remove(folder_, ignored);
+  }
+  ControlGroup(const ControlGroup&) = delete;
+  ControlGroup& operator=(const ControlGroup&) = delete;
+
+  const std::string& why() const { return why_; }  // there is none; "" when there is
+  std::string processes() const { return folder_ / "cgroup.procs"; }
+  int64_t peak() const {
+    return number(folder_ / (first_ ? "memory.max_usage_in_bytes" : "memory.peak"));
+  }
+
+ private:
+  static int64_t number(const fs::path& file) {
+    int64_t value = 0;
+    std::ifstream(file) >> value;
+    return value;
+  }
+  fs::path find_parent() {
+    if (const char* given = std::getenv("EBB_TEST_CGROUP")) return given;
+    std::ifstream in("/proc/self/cgroup");
+    std::string own;
+    fs::path root;
+    for (std::string line; std::getline(in, line);) {
+      const std::string path = line.substr(line.rfind(':') + 1);
+      if (contains(line, ":memory:")) {
+        own = path;
+        root = "/sys/fs/cgroup/memory";
+      } else if (line.starts_with("0::") && root.empty()) {
+        own = path;
+        root = "/sys/fs/cgroup";
+      }
+    }
+    // Whoever put this process into a group of its own counts on it staying there.
+    if (own != "/") {
+      why_ = "already in the memory control group '" + own + "' of somebody else; " +
+             "EBB_TEST_CGROUP can name a folder in which to make one";
+      return {};
+    }
+    std::ofstream(root / "cgroup.subtree_control") << "+memory";
+    return root;
+  }
+
+  fs::path folder_;
+  bool first_ = false;  // version 1
+  std::string why_;
+};
+
+TEST_F(CliMemory, ASystemLimitOfTheBudgetNeverEndsARun) {
+  const int64_t floor = floor_of(middle());
+  const ControlGroup group(floor);
+  if (!group.why().empty()) GTEST_SKIP() << group.why();
+  launch_.processes = group.processes();
+  succeed(training("run", middle(memory(floor)) + Args{"--steps", "4", "--save-every", "2"}));
+  EXPECT_EQ(log("run").size(), 4u);
+  EXPECT_GT(group.peak(), floor / 2) << "the run was not in the group";
+}
+
+}  // namespace
+}  // namespace ebb::cli_fixture

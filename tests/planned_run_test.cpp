@@ -1,0 +1,131 @@
+// The plan of a whole process: within its budget or naming the floor, and never worse for more.
+#include "train/planned_run.h"
+
+#include <gtest/gtest.h>
+
+#include "random_runs.h"
+#include "train/budget.h"
+
+namespace ebb {
+namespace {
+
+constexpr int64_t kAmple = int64_t{1} << 42;
+
+RunSpec run_spec(const DitConfig& config, const StepSpec& step, const Forced& forced = {}) {
+  RunSpec spec;
+  spec.name = "test";
+  spec.config = config;
+  spec.step = step;
+  spec.forced = forced;
+  spec.budget_bytes = kAmple;
+  return spec;
+}
+
+TEST(PlannedRuns, AreWithinTheirBudgetOrNameAFloorAboveIt) {
+  const OneThread one_thread;
+  const CostModel costs;
+  Random random(23);
+  int fitting = 0, refused = 0;
+  for (int i = 0; i < 40; ++i) {
+    const RandomRun run = random_run(random, 9);
+    SCOPED_TRACE(std::to_string(i) + ": " + run.text());
+    RunSpec spec = run_spec(run.config, run.step, run.forced);
+    if (i % 4 == 0) spec.held_bytes = 3 << 20;
+    const PlannedRun ample = plan_run(spec, costs);
+    ASSERT_TRUE(ample.fits);
+    ASSERT_LE(ample.floor_bytes, ample.process_bytes());
+    for (int k = 0; k < 3; ++k) {
+      // Also a little below the floor, where the slack of measuring decides.
+      spec.budget_bytes = between(ample.floor_bytes - 4 * kMeasuringSlack,
+                                  ample.process_bytes() + kMeasuringSlack, random);
+      const PlannedRun found = plan_run(spec, costs);
+      if (found.fits) {
+        ++fitting;
+        EXPECT_LE(found.process_bytes(), spec.budget_bytes);
+        EXPECT_LE(found.floor_bytes, found.process_bytes());
+        EXPECT_GE(found.seconds, ample.seconds);
+      } else {
+        ++refused;
+        EXPECT_GT(found.floor_bytes, spec.budget_bytes - kMeasuringSlack);
+        EXPECT_EQ(found.floor_bytes, found.process_bytes());
+      }
+      for (const Plan& plan : found.plans.plans) {
+        EXPECT_NO_THROW(validate_plan(plan, found.plans.arena_bytes));
+      }
+    }
+  }
+  EXPECT_GT(fitting, 10);
+  EXPECT_GT(refused, 10);
+}
+
+struct CurveCase {
+  const char* name;
+  DitConfig config;
+  int64_t batch;
+  float clip;
+};
+
+std::vector<CurveCase> curve_cases() {
+  DitConfig tiny = small_config();
+  set_blocks(tiny, 6, 2);
+  DitConfig middle = small_config(Objective::flow);
+  middle.width = 64;
+  middle.image_size = 16;
+  set_blocks(middle, 8, 4);
+  return {{"S/4", named_config("DiT-S/4"), 8, 0},
+          {"S/4 clipped", named_config("DiT-S/4"), 8, 1},
+          {"tiny", tiny, 6, 0},
+          {"tiny clipped", tiny, 6, 1},
+          {"middle", middle, 16, 0},
+          {"middle clipped", middle, 16, 1}};
+}
+
+class BudgetCurve : public testing::Test {
+ protected:
+  struct Point {
+    int64_t budget;
+    PlannedRun run;
+  };
+  // 25 rising budgets from the floor to more than everything can use.
+  static std::vector<Point> points(const CurveCase& c) {
+    StepSpec step = step_spec(c.batch);
+    step.clip = c.clip;
+    RunSpec spec = run_spec(c.config, step);
+    const CostModel costs;
+    // Kernels are compiled by the first plans that use them; from then on each measures the same.
+    spec.budget_bytes = 1;
+    plan_run(spec, costs);
+    spec.budget_bytes = kAmple;
+    const PlannedRun ample = plan_run(spec, costs);
+    const int64_t low = ample.floor_bytes + kMeasuringSlack;
+    const int64_t high = ample.process_bytes() + kMeasuringSlack;
+    std::vector<Point> found;
+    for (int i = 0; i < 25; ++i) {
+      spec.budget_bytes = low + (high - low) * i / 24;
+      found.push_back({spec.budget_bytes, plan_run(spec, costs)});
+    }
+    return found;
+  }
+};
+
+TEST_F(BudgetCurve, ASmallerBudgetNeverUsesMoreMemory) {
+  const OneThread one_thread;
+  for (const CurveCase& c : curve_cases()) {
+    SCOPED_TRACE(c.name);
+    const std::vector<Point> found = points(c);
+    for (size_t i = 0; i < found.size(); ++i) {
+      SCOPED_TRACE(i);
+      ASSERT_TRUE(found[i].run.fits);
+      EXPECT_LE(found[i].run.process_bytes(), found[i].budget);
+      if (i == 0) continue;
+      EXPECT_GE(found[i].run.plans.arena_bytes, found[i - 1].run.plans.arena_bytes);
+      EXPECT_LE(found[i].run.seconds, found[i - 1].run.seconds);
+    }
+    // A curve that is flat would pass all of the above.
+    EXPECT_LT(found.front().run.plans.arena_bytes, found.back().run.plans.arena_bytes);
+    EXPECT_GT(found.front().run.seconds, found.back().run.seconds);
+  }
+}
+
+}  // namespace
+}  // namespace ebb

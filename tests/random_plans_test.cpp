@@ -1,0 +1,113 @@
+// Plans of random steps under random budgets: each is proven by the validator, and what it says is
+// what happens when it runs.
+#include <gtest/gtest.h>
+
+#include "plan/cost.h"
+#include "plan/packing.h"
+#include "random_runs.h"
+
+namespace ebb {
+namespace {
+
+// The fastest candidate within a budget drawn between the least and the most that any takes.
+Candidate within_random_budget(const std::vector<Candidate>& front, Random& random) {
+  const int64_t budget = between(front.back().bytes, front.front().bytes, random);
+  for (const Candidate& candidate : front) {
+    if (candidate.bytes <= budget) return candidate;
+  }
+  return front.back();
+}
+
+void expect_wishes(const Choices& made, const RandomRun& run) {
+  if (run.forced.micro_batch) {
+    EXPECT_EQ(made.micro_batch, *run.forced.micro_batch);
+  }
+  if (run.forced.layer_major) {
+    EXPECT_EQ(made.layer_major, *run.forced.layer_major);
+  }
+  if (run.forced.release) {
+    EXPECT_EQ(made.release, *run.forced.release);
+  }
+  if (run.forced.keep) {
+    for (const BlockChoice& block : block_choices(made.schedule, run.config.depth())) {
+      EXPECT_EQ(block, (BlockChoice{*run.forced.keep, 1}));
+    }
+  }
+}
+
+TEST(RandomPlans, FiveHundredPassTheIndependentValidator) {
+  const OneThread one_thread;
+  const CostModel costs;
+  Random random(17);
+  for (int i = 0; i < 500; ++i) {
+    RandomRun run = random_run(random, i % 10 == 0 ? 64 : 9);
+    // Twenty of the sizes that people use: planning those takes longer, and is not much else.
+    if (i % 25 == 0) {
+      run.config = named_config(i % 50 == 0 ? "DiT-S/8" : "DiT-B/8");
+    }
+    SCOPED_TRACE(std::to_string(i) + ": " + run.text());
+    const auto front = step_candidates(run.config, run.step, run.forced, costs, cpu_device());
+    ASSERT_FALSE(front.empty());
+    for (size_t k = 1; k < front.size(); ++k) {
+      EXPECT_LT(front[k].bytes, front[k - 1].bytes);
+      EXPECT_GE(front[k].seconds, front[k - 1].seconds);
+    }
+    const Candidate chosen = within_random_budget(front, random);
+    expect_wishes(chosen.choices, run);
+    run.step.choices = chosen.choices;
+    const PlanSet set = make_plans({write_step(run.config, run.step, cpu_device())});
+    const Plan& plan = set.plans[0];
+    ASSERT_NO_THROW(validate_plan(plan, set.arena_bytes));
+    EXPECT_THROW(validate_plan(plan, set.arena_bytes - kAlignment), Bug) << "one line too few";
+    EXPECT_EQ(plan.bytes, set.arena_bytes);
+    EXPECT_EQ(plan.ledger.total(), plan.bytes);
+  }
+}
+
+// Two steps: the second starts from weights that the first has changed, so its loss speaks for
+// every gradient.
+std::vector<float> losses(Machine& machine, const RandomRun& run) {
+  std::vector<float> found;
+  machine.set_weights(run.config);
+  for (int64_t k = 0; k < 2; ++k) {
+    machine.set_batch(run.config, run.step.batch);
+    if (run.step.given_noise) {
+      Random random(11);
+      machine.set(
+          kBatchNoise,
+          random_column(run.step.batch * run.config.channels * run.config.pixels(), random));
+      machine.set(kBatchTime, random_times(run.step.batch, run.config.objective, random));
+    }
+    machine.executor().run(training_scalars(k));
+    found.push_back(*machine.executor().host(kLoss));
+  }
+  return found;
+}
+
+TEST(RandomPlans, SixtyRunInExactlyTheirArenasAndGiveTheLossOfThePlainStep) {
+  const OneThread one_thread;
+  const CostModel costs;
+  Random random(19);
+  for (int i = 0; i < 60; ++i) {
+    RandomRun run = random_run(random, 6, 4);
+    SCOPED_TRACE(std::to_string(i) + ": " + run.text());
+    const auto front = step_candidates(run.config, run.step, run.forced, costs, cpu_device());
+    ASSERT_FALSE(front.empty());
+    run.step.choices = within_random_budget(front, random).choices;
+    // Proving every op's declarations takes long: a few small ones.
+    const bool checked = i % 5 == 0;
+    Machine machine({write_step(run.config, run.step, cpu_device())},
+                    checked ? Executor::Mode::debug_memory : Executor::Mode::normal);
+    const std::vector<float> found = losses(machine, run);
+    EXPECT_EQ(machine.executor().peak_bytes(), machine.plan().bytes);
+    EXPECT_EQ(machine.plans().arena_bytes, machine.plan().bytes);
+    for (const float loss : found) EXPECT_TRUE(std::isfinite(loss)) << loss;
+    RandomRun plain = run;
+    plain.step.choices = {.micro_batch = run.step.choices.micro_batch};
+    Machine other({write_step(plain.config, plain.step, cpu_device())});
+    EXPECT_EQ(found, losses(other, plain));
+  }
+}
+
+}  // namespace
+}  // namespace ebb
