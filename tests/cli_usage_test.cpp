@@ -196,7 +196,7 @@ TEST_F(CliUsage, EpochsOnTheCommandLineWinOverTheFilesSteps) {
 
 TEST_F(CliUsage, TheHelpOfEveryVerbShowsAnExample) {
   const std::string usage = succeed({"--help"}).out;
-  for (const char* verb : {"plan", "train", "sample", "grad", "inspect", "bench"}) {
+  for (const char* verb : {"plan", "train", "sample", "grad", "inspect", "bench", "compare"}) {
     EXPECT_TRUE(contains(usage, std::string("ebb ") + verb)) << usage;
     const Result help = succeed({verb, "--help"});
     EXPECT_TRUE(contains(help.out, std::string("\n  ebb ") + verb + " ")) << help.story();

@@ -1,12 +1,12 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/median.h"
 #include "base/text.h"
 #include "cli/resolve.h"
 #include "cli/verbs.h"
@@ -19,11 +19,6 @@
 namespace ebb {
 
 namespace {
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 template <typename Body>
 double seconds_of(Body body) {

@@ -42,6 +42,9 @@ const std::map<std::string, Verb> kVerbs = {
     {"bench",
      {run_bench, "the training step against this machine's own SGEMM",
       "ebb bench --model DiT-S/2 --batch 8"}},
+    {"compare",
+     {run_compare, "what each technique saves and costs, measured on this machine",
+      "ebb compare --model DiT-S/2 --batch 32"}},
 };
 
 void print_usage() {

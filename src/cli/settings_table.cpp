@@ -139,12 +139,16 @@ Setting class_count() {
   return whole("classes", &Settings::classes, 0, "number of classes, 0 for none", 10'000'000);
 }
 
+Setting thread_count() {
+  return whole("threads", &Settings::threads, 1, "threads (default: OMP_NUM_THREADS or all CPUs)",
+               1024);
+}
+
 List budget_settings() {
   return {
       bytes("memory", &Settings::memory,
             "what the whole process may use: 2G, 512M (default: 80 % of what is available)"),
-      whole("threads", &Settings::threads, 1, "threads (default: OMP_NUM_THREADS or all CPUs)",
-            1024),
+      thread_count(),
       unstored(text("config", &Settings::config, "FILE", "settings from a TOML file; flags win")),
   };
 }
@@ -264,6 +268,11 @@ std::map<std::string, List> make_tables() {
              real("clip", &Settings::clip, 0, 1e9, "largest gradient norm (default 1)")},
             technique_settings(),
             budget_settings()});
+  tables["compare"] = join(
+      {model_settings(),
+       {class_count(), batch_size("samples of one step"), thread_count(),
+        whole("rounds", &Settings::rounds, 1, "how often each row is measured (default 3)", 1000),
+        json()}});
   return tables;
 }
 

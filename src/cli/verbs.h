@@ -11,6 +11,7 @@ int run_sample(Settings settings);
 int run_grad(Settings settings);
 int run_inspect(Settings settings);
 int run_bench(Settings settings);
+int run_compare(Settings settings);
 
 // Fails with Exit::usage when a setting that the verb cannot do without was not given.
 void need(const Settings& settings, const std::string& name);

@@ -1,0 +1,395 @@
+// The table of solutions. Each row is measured by `ebb bench` in a process of its own, because the
+// peak that counts is a process's.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/median.h"
+#include "base/text.h"
+#include "cli/resolve.h"
+#include "cli/verbs.h"
+#include "train/budget.h"
+
+namespace ebb {
+
+namespace {
+
+using Words = std::vector<std::string>;
+using nlohmann::ordered_json;
+
+Words operator+(Words left, const Words& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+
+// ---- this program, run again -------------------------------------------------------------------
+
+struct Ended {
+  int code = 0;  // of exit, or 128 + the signal
+  std::string out, err;
+};
+
+// A file in memory for what a child writes: unlike a pipe it never has to be emptied in time.
+class Capture {
+ public:
+  Capture() : file_(memfd_create("ebb-compare", MFD_CLOEXEC)) {
+    if (file_ < 0) throw std::system_error(errno, std::generic_category(), "memfd_create");
+  }
+  ~Capture() { close(file_); }
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+  int file() const { return file_; }
+  std::string text() const {
+    std::string text(static_cast<size_t>(lseek(file_, 0, SEEK_END)), '\0');
+    const ssize_t got = pread(file_, text.data(), text.size(), 0);
+    text.resize(static_cast<size_t>(std::max<ssize_t>(0, got)));
+    return text;
+  }
+
+ private:
+  int file_;
+};
+
+Ended run_self(const Words& words) {
+  Words all = Words{"ebb"} + words;
+  std::vector<char*> argv;
+  for (std::string& word : all) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const Capture out, err;
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
+  if (child == 0) {  // only what is safe between fork and exec
+    // Ctrl-C reaches the whole process group; a signal to the parent alone must not leave the
+    // child measuring for nobody.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(127);
+    dup2(out.file(), STDOUT_FILENO);
+    dup2(err.file(), STDERR_FILENO);
+    execv("/proc/self/exe", argv.data());
+    _exit(127);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return {code, out.text(), err.text()};
+}
+
+// What follows "error: " on stderr, and the hint below it.
+std::pair<std::string, std::string> error_and_hint(const Ended& ended) {
+  const Words lines = split(ended.err, '\n');
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (!lines[i].starts_with("error: ")) continue;
+    const std::string hint = i + 1 < lines.size() ? lines[i + 1] : "";
+    return {lines[i].substr(7), hint.substr(std::min(hint.size(), hint.find_first_not_of(' ')))};
+  }
+  return {"", ""};
+}
+
+// Fails as the child did.
+[[noreturn]] void fail_like(const Ended& ended, const std::string& what) {
+  const auto [error, hint] = error_and_hint(ended);
+  const auto code = static_cast<Exit>(ended.code);
+  if (!error.empty()) fail(code, fmt::format("{}: {}", what, error), hint);
+  std::fputs(ended.err.c_str(), stderr);
+  fail(code, fmt::format("{}: the process that measured it ended with code {}", what, ended.code),
+       ended.code == 128 + SIGKILL ? "the system may have run out of memory: try a smaller --batch"
+                                   : "see the message above");
+}
+
+// ---- rows --------------------------------------------------------------------------------------
+
+struct Row {
+  std::string technique, flags, kind, note;
+  bool clips = true;                 // as the baseline does; otherwise the training is another one
+  std::vector<double> seconds = {};  // of a step, one of each round
+  int64_t peak_bytes = 0;            // of the process, the largest seen
+  bool refused = false;              // the machine cannot hold it
+
+  bool measured() const { return !seconds.empty(); }
+  double step_seconds() const { return median(seconds); }
+};
+
+constexpr const char* kCheap = "attn-in+mlp-in+gelu+x1";  // no matrix product makes any of these
+
+std::string forced_flags(const char* recompute, int64_t micro_batch, const char* order,
+                         const char* release) {
+  return fmt::format("--recompute {} --micro-batch {} --order {} --release {}", recompute,
+                     micro_batch, order, release);
+}
+
+// Everything kept, each technique alone, and the useful pairs.
+std::vector<Row> forced_rows(int64_t batch) {
+  std::vector<Row> rows;
+  const auto add = [&](const std::string& technique, const char* recompute, int64_t micro_batch,
+                       const char* order, const char* release, const char* note = "") -> Row& {
+    rows.push_back({technique, forced_flags(recompute, micro_batch, order, release),
+                    micro_batch < batch ? "rounding" : "exact", note});
+    return rows.back();
+  };
+  const int64_t quarter = std::max<int64_t>(1, batch / 4);
+  add("everything kept", "none", batch, "batch", "off", "the baseline");
+  add("recompute cheap tensors", kCheap, batch, "batch", "off");
+  add("recompute all", "all", batch, "batch", "off");
+  if (quarter > 1) add(fmt::format("micro-batch {}", quarter), "none", quarter, "batch", "off");
+  if (batch > 1) add("micro-batch 1", "none", 1, "batch", "off");
+  add("release", "none", batch, "batch", "on", "two passes: clipping needs the norm first");
+  Row& one_pass = add("release, --clip 0", "none", batch, "batch", "on",
+                      "one pass: for training that does not clip");
+  one_pass.flags += " --clip 0";
+  one_pass.clips = false;
+  add("recompute cheap tensors + release", kCheap, batch, "batch", "on");
+  if (batch > 1) {
+    add(fmt::format("micro-batch {} + recompute all", quarter), "all", quarter, "batch", "off");
+    // Layer by layer the blocks of the whole batch wait for their backward pass together: that is
+    // only small when they keep nothing.
+    add("micro-batch 1 + recompute all + layer-major + release", "all", 1, "layer", "on");
+  }
+  return rows;
+}
+
+// ---- measuring ---------------------------------------------------------------------------------
+
+// One line that is rewritten on a terminal, plain lines elsewhere; always on stderr.
+class ProgressLine {
+ public:
+  ~ProgressLine() {
+    if (terminal_) fmt::print(stderr, "\r\033[K");
+  }
+  void show(const std::string& text) const {
+    fmt::print(stderr, "{}{} ...{}", terminal_ ? "\r\033[K" : "", text, terminal_ ? "" : "\n");
+    std::fflush(stderr);
+  }
+
+ private:
+  const bool terminal_ = isatty(STDERR_FILENO) == 1;
+};
+
+class Comparison {
+ public:
+  Comparison(Words model, int64_t batch)
+      : model_(std::move(model) + Words{fmt::format("--batch={}", batch)}),
+        rows_(forced_rows(batch)) {}
+
+  void run(int64_t rounds) {
+    const ProgressLine progress;
+    progress.show("planning");
+    add_planner_rows();
+    for (int64_t round = 1; round <= rounds; ++round) {
+      for (size_t i = 0; i < rows_.size(); ++i) {
+        if (rows_[i].refused) continue;
+        const std::string which =
+            rounds > 1 ? fmt::format("round {}/{}, ", round, rounds) : std::string();
+        progress.show(fmt::format("{}{}/{} {}", which, i + 1, rows_.size(), rows_[i].technique));
+        measure(rows_[i]);
+      }
+    }
+    if (!rows_[0].measured()) {
+      rows_[0].note += fmt::format("; its plan of {} is what the others save from",
+                                   format_size(baseline_plan_bytes_));
+    }
+  }
+
+  const std::vector<Row>& rows() const { return rows_; }
+  // What is saved is saved from this: measured, or planned where the machine cannot hold it.
+  int64_t baseline_bytes() const {
+    return rows_[0].measured() ? rows_[0].peak_bytes : baseline_plan_bytes_;
+  }
+
+ private:
+  // Of a machine without limits; a budget in `flags` comes later and wins.
+  ordered_json plan(const std::string& flags) const {
+    const Ended ended =
+        run_self(Words{"plan", "--json", "--sample-every=0", "--clip=1", "--memory=1024T"} +
+                 model_ + (flags.empty() ? Words() : split(flags, ' ')));
+    if (ended.code != 0) fail_like(ended, "planning");
+    return ordered_json::parse(ended.out);
+  }
+
+  // From the floor to where nothing has to be saved.
+  void add_planner_rows() {
+    baseline_plan_bytes_ = plan(rows_[0].flags)["process_bytes"].get<int64_t>();
+    const auto most = static_cast<double>(baseline_plan_bytes_);
+    // Processes differ a little in what they take outside the arena.
+    const double least = 1.01 * plan("")["floor_bytes"].get<double>();
+    for (const double part : {0.0, 0.25, 0.5, 0.75}) {
+      add_planner_row(least + part * std::max(0.0, most - least));
+    }
+  }
+
+  void add_planner_row(double budget) {
+    const double mib = std::ceil(budget / (1 << 20) * 10) / 10;
+    const auto bytes = static_cast<int64_t>(mib * (1 << 20));
+    Row row{"planner within " + format_size(bytes), fmt::format("--memory {:.1f}M", mib), "exact",
+            ""};
+    if (row.flags == rows_.back().flags) return;  // a model so small that budgets hardly differ
+    const ordered_json planned = plan(row.flags);
+    for (const ordered_json& use : planned["techniques"]) {
+      row.note += fmt::format("{}{} {}", row.note.empty() ? "" : ", ",
+                              use["name"].get<std::string>(), use["setting"].get<std::string>());
+      row.kind = weaker(row.kind, use["class"]);
+    }
+    if (bytes > default_budget_bytes()) {  // `bench` would only warn, and then take it
+      row.refused = true;
+      row.note = "more than this machine has available";
+    }
+    rows_.push_back(std::move(row));
+  }
+
+  static std::string weaker(const std::string& a, const std::string& b) {
+    for (const char* kind : {"lossy", "rounding"}) {
+      if (a == kind || b == kind) return kind;
+    }
+    return "exact";
+  }
+
+  void measure(Row& row) {
+    const Ended ended =
+        run_self(Words{"bench", "--json", "--rounds=1"} + model_ + split(row.flags, ' '));
+    if (ended.code == static_cast<int>(Exit::budget)) {
+      row.refused = true;
+      row.note = error_and_hint(ended).first;
+      return;
+    }
+    if (ended.code != 0) fail_like(ended, row.technique);
+    const ordered_json bench = ordered_json::parse(ended.out);
+    row.seconds.push_back(bench["step_seconds"]);
+    row.peak_bytes = std::max<int64_t>(row.peak_bytes, bench["process_peak_bytes"]);
+  }
+
+  const Words model_;
+  std::vector<Row> rows_;
+  int64_t baseline_plan_bytes_ = 0;
+};
+
+// ---- the answer --------------------------------------------------------------------------------
+
+// What a row is worth next to the baseline; nothing of a row that was not measured.
+struct Worth {
+  std::optional<int64_t> saved_bytes;
+  std::optional<double> saved_percent, slowdown;  // slowdown: 1.2 takes a fifth longer
+};
+
+Worth worth(const Comparison& comparison, const Row& row) {
+  Worth made;
+  if (!row.measured()) return made;
+  const Row& baseline = comparison.rows()[0];
+  made.saved_bytes = comparison.baseline_bytes() - row.peak_bytes;
+  made.saved_percent = 100.0 * static_cast<double>(*made.saved_bytes) /
+                       static_cast<double>(comparison.baseline_bytes());
+  if (baseline.measured()) made.slowdown = row.step_seconds() / baseline.step_seconds();
+  return made;
+}
+
+void print_json(const Comparison& comparison, const std::string& model, int64_t batch) {
+  const auto or_null = [](const auto& value) { return value ? ordered_json(*value) : nullptr; };
+  ordered_json j;
+  j["model"] = model;
+  j["batch"] = batch;
+  j["rows"] = ordered_json::array();
+  for (const Row& row : comparison.rows()) {
+    const Worth w = worth(comparison, row);
+    ordered_json r;
+    r["technique"] = row.technique;
+    r["process_peak_bytes"] = row.measured() ? ordered_json(row.peak_bytes) : nullptr;
+    r["saved_bytes"] = or_null(w.saved_bytes);
+    r["saved_percent"] = or_null(w.saved_percent);
+    r["step_seconds"] = row.measured() ? ordered_json(row.step_seconds()) : nullptr;
+    r["slowdown"] = or_null(w.slowdown);
+    r["class"] = row.kind;
+    r["flags"] = row.flags;
+    r["note"] = row.note;
+    j["rows"].push_back(std::move(r));
+  }
+  fmt::print("{}\n", j.dump(2));
+}
+
+// The measured row with the smallest peak among those that train as the baseline does.
+const Row* smallest(const Comparison& comparison, double slowdown_limit) {
+  const Row* best = nullptr;
+  for (const Row& row : comparison.rows()) {
+    if (!row.measured() || !row.clips) continue;
+    if (worth(comparison, row).slowdown.value_or(0) >= slowdown_limit) continue;
+    if (best == nullptr || row.peak_bytes < best->peak_bytes) best = &row;
+  }
+  return best;
+}
+
+void print_advice(const Comparison& comparison) {
+  const Row* least = smallest(comparison, INFINITY);
+  if (least == nullptr) {
+    fmt::print("\nNo row fits this machine: choose a smaller model or batch.\n");
+    return;
+  }
+  fmt::print("\nLeast memory: {} ({}).", least->technique, format_size(least->peak_bytes));
+  if (comparison.rows()[0].measured()) {
+    const Row* quick = smallest(comparison, 1.05);  // the baseline itself is one
+    fmt::print(" Least memory at less than 5 % slowdown: {} ({}).", quick->technique,
+               format_size(quick->peak_bytes));
+  }
+  fmt::print(" Add `--clip 1` to the flags for `ebb train`: the rows were measured with it.\n");
+}
+
+void print_markdown(const Comparison& comparison, const std::string& model, int64_t batch) {
+  fmt::print("{} at batch {}, measured on this machine\n\n", model, batch);
+  fmt::print("| technique | peak | saved | saved % | step | slowdown | class | flags | note |\n");
+  fmt::print("|---|---:|---:|---:|---:|---:|---|---|---|\n");
+  for (const Row& row : comparison.rows()) {
+    const Worth w = worth(comparison, row);
+    fmt::print("| {} | {} | {} | {} | {} | {} | {} | `{}` | {} |\n", row.technique,
+               row.measured() ? format_size(row.peak_bytes) : "-",
+               w.saved_bytes ? format_size(*w.saved_bytes) : "-",
+               w.saved_percent ? fmt::format("{:.1f}", *w.saved_percent) : "-",
+               row.measured() ? format_seconds(row.step_seconds()) : "-",
+               w.slowdown ? fmt::format("{:.2f}x", *w.slowdown) : "-", row.kind, row.flags,
+               row.note);
+  }
+  print_advice(comparison);
+}
+
+// What the user said of the model and the threads, for the processes that measure.
+Words passed_on(const Settings& s) {
+  Words words;
+  for (const Setting& setting : settings_of("compare")) {
+    if (!s.has(setting.name) || setting.name == "batch" || setting.name == "rounds" ||
+        setting.name == "json") {
+      continue;
+    }
+    std::string value = setting.get(s);  // as TOML: texts are quoted
+    if (value.starts_with('"')) value = value.substr(1, value.size() - 2);
+    words.push_back(fmt::format("--{}={}", setting.name, value));
+  }
+  return words;
+}
+
+}  // namespace
+
+int run_compare(Settings s) {
+  if (!s.has("rounds")) s.rounds = 3;
+  resolve_threads(s);
+  const Words model = passed_on(s);
+  const DitConfig config = resolve_model(s, nullptr);  // refuses a wrong model before any process
+  const std::string label = model_label(s, config);
+  Comparison comparison(model, s.batch);
+  comparison.run(s.rounds);
+  if (s.json) {
+    print_json(comparison, label, s.batch);
+  } else {
+    print_markdown(comparison, label, s.batch);
+  }
+  return 0;
+}
+
+}  // namespace ebb

@@ -1,0 +1,102 @@
+// The table of solutions.
+#include <set>
+
+#include "cli_fixture.h"
+
+namespace ebb::cli_fixture {
+namespace {
+
+class CliCompare : public CliTest {
+ protected:
+  static Args sizes() { return {"--width", "32", "--depth", "3", "--heads", "2", "--patch", "4"}; }
+  // Enough activations that the techniques matter, small enough that a row takes a fraction of a
+  // second.
+  static Args compare(const Args& more) {
+    return Args{"compare", "--image-size", "32", "--batch", "16", "--rounds", "1"} + sizes() + more;
+  }
+  static std::string class_of(const Json& table, const std::string& technique) {
+    for (const Json& each : table["rows"]) {
+      if (each["technique"] == technique) return each["class"];
+    }
+    return "no such row";
+  }
+  static void expect_classes(const Json& table) {
+    for (const char* exact :
+         {"everything kept", "recompute cheap tensors", "recompute all", "release",
+          "release, --clip 0", "recompute cheap tensors + release"}) {
+      EXPECT_EQ(class_of(table, exact), "exact") << exact;
+    }
+    for (const char* rounding : {"micro-batch 4", "micro-batch 1", "micro-batch 4 + recompute all",
+                                 "micro-batch 1 + recompute all + layer-major + release"}) {
+      EXPECT_EQ(class_of(table, rounding), "rounding") << rounding;
+    }
+  }
+  // The notes of these rows are what `plan` says of the same budget.
+  static void expect_planner_rows(const Json& table) {
+    int found = 0;
+    for (const Json& each : table["rows"]) {
+      const std::string flags = each["flags"];
+      if (!flags.starts_with("--memory ")) continue;
+      ++found;
+      EXPECT_EQ(each["class"], contains(each["note"], "accumulate") ? "rounding" : "exact") << each;
+      EXPECT_LE(each["process_peak_bytes"].get<double>(), std::stod(flags.substr(9)) * (1 << 20));
+      // The floor takes every technique that helps.
+      if (found == 1) EXPECT_TRUE(contains(each["note"], "recompute 3 of 3 blocks")) << each;
+    }
+    EXPECT_EQ(found, 4);
+  }
+};
+
+TEST_F(CliCompare, EveryRowIsMeasuredAndSaysHowExactItIs) {
+  const Result result = succeed(compare({"--json", "--classes", "3"}));
+  const Json table = parsed(result);  // nothing but JSON on stdout
+  EXPECT_TRUE(contains(result.err, "/14 recompute all ...\n")) << result.err;
+  EXPECT_FALSE(contains(result.err, "\r")) << "not on a terminal";
+  EXPECT_EQ(table["model"], "DiT 32x3/4");
+  EXPECT_EQ(table["batch"], 16);
+  ASSERT_EQ(table["rows"].size(), 14u);
+  const Json& baseline = table["rows"][0];
+  EXPECT_EQ(baseline["technique"], "everything kept");
+  EXPECT_EQ(baseline["saved_bytes"], 0);
+  EXPECT_EQ(baseline["saved_percent"], 0);
+  EXPECT_EQ(baseline["slowdown"], 1);
+  std::set<std::string> names;
+  for (const Json& each : table["rows"]) {
+    EXPECT_EQ(each.size(), 9u) << each;
+    names.insert(each["technique"]);
+    EXPECT_EQ(each["saved_bytes"].get<int64_t>() + each["process_peak_bytes"].get<int64_t>(),
+              baseline["process_peak_bytes"]);
+    EXPECT_NEAR(each["slowdown"].get<double>() * baseline["step_seconds"].get<double>(),
+                each["step_seconds"], 1e-9);
+    EXPECT_GT(each["step_seconds"], 0);
+    EXPECT_TRUE(each["note"].is_string());
+  }
+  EXPECT_EQ(names.size(), 14u);
+  EXPECT_EQ(table["rows"][2]["flags"],
+            "--recompute all --micro-batch 16 --order batch --release off");
+  expect_classes(table);
+  expect_planner_rows(table);
+}
+
+TEST_F(CliCompare, PeopleGetATableAndAdvice) {
+  const Result result = succeed(compare({}));
+  const auto count = [&](const std::string& what) {
+    int found = 0;
+    for (size_t at = 0; (at = result.out.find(what, at)) != std::string::npos; ++at) ++found;
+    return found;
+  };
+  EXPECT_EQ(count("\n| "), 1 + 14) << result.out;
+  EXPECT_EQ(count("| `--"), 14) << result.out;
+  EXPECT_EQ(count("Least memory: "), 1) << result.out;
+  EXPECT_EQ(count("Least memory at less than 5 % slowdown: "), 1) << result.out;
+}
+
+TEST_F(CliCompare, AWrongModelIsRefusedBeforeAnythingIsMeasured) {
+  const Result result = run({"compare", "--model", "DiT-Q/2"});
+  EXPECT_EQ(result.code, 2) << result.story();
+  EXPECT_EQ(result.err.rfind("error: ", 0), 0u) << result.story();
+  EXPECT_EQ(run({"compare", "--memory", "1G"}).code, 2);
+}
+
+}  // namespace
+}  // namespace ebb::cli_fixture
