@@ -106,7 +106,7 @@ std::pair<std::string, std::string> error_and_hint(const Ended& ended) {
   std::fputs(ended.err.c_str(), stderr);
   fail(code, fmt::format("{}: the process that measured it ended with code {}", what, ended.code),
        ended.code == 128 + SIGKILL ? "the system may have run out of memory: try a smaller --batch"
-                                   : "see the message above");
+                                   : "ebb bench with the same flags may tell more");
 }
 
 // ---- rows --------------------------------------------------------------------------------------

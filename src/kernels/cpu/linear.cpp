@@ -73,6 +73,7 @@ class Matmul {
   void prepare() {
     if (!primitive_) primitive_ = dnnl::matmul(made_);
   }
+  bool prepared() const { return static_cast<bool>(primitive_); }
 
   void run(float* c, const float* a, const float* b, const float* bias, std::byte* scratch) {
     set(DNNL_ARG_SRC, a);
@@ -95,9 +96,15 @@ class Matmul {
   int64_t scratch_bytes_ = 0;
 };
 
+using Matmuls = std::map<std::pair<int, MatmulShape>, std::unique_ptr<Matmul>>;
+
+Matmuls& matmuls() {
+  static Matmuls made;
+  return made;
+}
+
 Matmul& matmul(const MatmulShape& shape) {
-  static std::map<std::pair<int, MatmulShape>, std::unique_ptr<Matmul>> made;
-  auto& found = made[{omp_get_max_threads(), shape}];
+  auto& found = matmuls()[{omp_get_max_threads(), shape}];
   if (!found) found = std::make_unique<Matmul>(shape);
   return *found;
 }
@@ -164,6 +171,10 @@ void prepare_cpu(const OpParams& params) {
   } else if (const auto* weight = std::get_if<LinearBackwardWeight>(&params)) {
     cpu::matmul(cpu::shape_of(*weight)).prepare();
   }
+}
+
+void forget_unprepared_cpu() {
+  std::erase_if(cpu::matmuls(), [](const auto& made) { return !made.second->prepared(); });
 }
 
 bool cpu_packs_by_itself() { return dnnl::get_effective_cpu_isa() < dnnl::cpu_isa::avx512_core; }
