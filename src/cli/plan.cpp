@@ -189,8 +189,7 @@ void print_table(const Answer& a) {
              static_cast<double>(a.run.step.batch) / a.run.seconds);
 }
 
-int print_largest(const RunSpec& spec, const CostModel& costs, bool json) {
-  const LargestBatch largest = largest_batch(spec, costs);
+int print_largest(const RunSpec& spec, const LargestBatch& largest, bool json) {
   if (json) {
     nlohmann::ordered_json j;
     j["model"] = spec.name;
@@ -214,8 +213,15 @@ int run_plan(Settings s) {
   const auto source = data_of(s);
   Answer answer{spec_of(s, source.get()), {}};
   const CostModel costs = machine_costs();
-  if (max) return print_largest(answer.spec, costs, s.json);
-  answer.run = plan_run(answer.spec, costs);
+  if (max) {
+    const auto with_batch = [&](int64_t batch) {
+      Settings changed = s;
+      changed.batch = batch;
+      return spec_of(changed, source.get());
+    };
+    return print_largest(answer.spec, largest_batch(with_batch, costs), s.json);
+  }
+  answer.run = plan_run_and_floor(answer.spec, costs);
   if (s.json) {
     print_json(answer);
   } else {

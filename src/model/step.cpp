@@ -119,6 +119,9 @@ class StepWriter {
     for (const ParamSpec& spec : specs_) {
       if (spec.trained()) slots_[spec.name] = trained++;
     }
+    for (const ParamSpec& spec : specs_) {
+      if (spec.trained()) declare_state(spec);
+    }
     norms_ = b_.buffer(kNorms, {trained}, Purpose::activation, DType::f64);
     clip_ = b_.buffer(kClip, {2});
     b_.output(norms_);
@@ -279,17 +282,22 @@ class StepWriter {
             {clip_});
   }
 
-  void emit_update(const ParamSpec& spec, Buf gradient, Buf clip) {
+  // In the order of the tensors, whatever order they are updated in: checkpoints are written so.
+  void declare_state(const ParamSpec& spec) {
     const auto state = [&](const char* prefix, Purpose purpose) {
       return b_.declare({prefix + spec.name, spec.layer, purpose, DType::f32, spec.shape, true});
     };
-    std::vector<Buf> updates = {params_.weight(spec.name), state("m.", Purpose::moment),
-                                state("v.", Purpose::moment)};
+    std::vector<Buf>& updates = state_[spec.name];
+    updates = {params_.weight(spec.name), state("m.", Purpose::moment),
+               state("v.", Purpose::moment)};
     if (spec_.ema) updates.push_back(state("ema.", Purpose::ema));
+  }
+
+  void emit_update(const ParamSpec& spec, Buf gradient, Buf clip) {
     b_.emit("adamw." + spec.name,
             AdamW{element_count(spec.shape), spec_.beta1, spec_.beta2, spec_.eps,
                   spec_.weight_decay, spec_.ema},
-            {gradient, clip}, {}, updates);
+            {gradient, clip}, {}, state_.at(spec.name));
   }
 
   // Without clipping no other gradient matters: the tensor's own norm says whether it is finite.
@@ -319,9 +327,10 @@ class StepWriter {
   Builder b_;
   Params params_;
   std::vector<Way> parts_;
-  Buf x_, y_, noise_, t_;                 // of the whole batch; noise and t only if given
-  Buf loss_, output_, norms_, clip_;      // what the host reads
-  std::map<std::string, int64_t> slots_;  // of each trained tensor in norms
+  Buf x_, y_, noise_, t_;                          // of the whole batch; noise and t only if given
+  Buf loss_, output_, norms_, clip_;               // what the host reads
+  std::map<std::string, std::vector<Buf>> state_;  // weight, moments, average of each tensor
+  std::map<std::string, int64_t> slots_;           // of each trained tensor in norms
   bool first_pass_ = true;
 };
 

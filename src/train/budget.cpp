@@ -37,10 +37,10 @@ std::vector<Linear> linear_widths(const PlanSet& plans) {
 }  // namespace
 
 int64_t measure_outside_bytes(const PlanSet& plans) {
+  forget_cpu_kernels();
   for (const Plan& plan : plans.plans) {
     for (const Op& op : plan.program.ops) prepare_cpu(op.params);
   }
-  forget_unprepared_cpu();
   malloc_trim(0);  // what planning took and gave back
   int64_t peak = process_resident_bytes();
   for (const Linear& shape : linear_widths(plans)) {

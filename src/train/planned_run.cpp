@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -19,48 +20,53 @@ class Planner {
  public:
   Planner(const RunSpec& spec, const CostModel& costs)
       : spec_(spec),
-        candidates_(step_candidates(spec.config, spec.step, spec.forced, costs, cpu_device())) {}
+        candidates_(step_candidates(spec.config, spec.step, spec.forced, costs, cpu_device())),
+        none_(measure_outside_bytes({}) + spec.held_bytes) {}
 
+  // The fastest that fits, or the smallest.
   PlannedRun plan() {
-    int64_t outside = measure_outside_bytes({}) + spec_.held_bytes;
-    // What the kernels of a choice take by themselves is known once they have run.
-    for (int attempt = 0; attempt < kAttempts; ++attempt) {
-      std::optional<PlannedRun> found =
-          fastest_within(spec_.budget_bytes - outside + kMeasuringSlack);
-      if (!found) break;
-      outside = std::max(outside, measure_outside_bytes(found->plans) + spec_.held_bytes);
-      if (!settle(*found, outside)) continue;
-      found->floor_bytes = std::min(found->process_bytes(), smallest().plans.arena_bytes + outside);
-      return std::move(*found);
+    for (const Candidate& candidate : candidates_) {
+      // First by what any run takes, then by what the kernels of this size of micro-batch take.
+      if (candidate.bytes + none_ > limit()) continue;
+      std::optional<PlannedRun> made;
+      if (!outside_.count(size_of(candidate))) made = measured(candidate);
+      if (candidate.bytes + outside_.at(size_of(candidate)) > limit()) continue;
+      if (!made) made = place(candidate);
+      if (made->plans.arena_bytes + outside_.at(size_of(candidate)) > limit()) continue;
+      return settled(std::move(*made));
     }
-    PlannedRun floor = smallest();
-    settle(floor, std::max(outside, measure_outside_bytes(floor.plans) + spec_.held_bytes));
-    floor.floor_bytes = floor.process_bytes();
-    return floor;
+    return settled(measured(candidates_.back()));
+  }
+
+  int64_t floor_bytes() {
+    const PlannedRun floor = measured(candidates_.back());
+    return floor.plans.arena_bytes + outside_.at(size_of(candidates_.back()));
   }
 
  private:
-  static constexpr int kAttempts = 3;
-
   // One process measures a little more than another: what `plan` named must be enough for `train`,
   // so a part of the reserve may be missing.
-  bool settle(PlannedRun& run, int64_t outside) const {
+  int64_t limit() const { return spec_.budget_bytes + kMeasuringSlack; }
+
+  static int64_t size_of(const Candidate& candidate) { return candidate.choices.micro_batch; }
+
+  PlannedRun measured(const Candidate& candidate) {
+    PlannedRun made = place(candidate);
+    int64_t& outside = outside_[size_of(candidate)];
+    outside = std::max(outside, measure_outside_bytes(made.plans) + spec_.held_bytes);
+    prepared_ = size_of(candidate);
+    return made;
+  }
+
+  PlannedRun settled(PlannedRun run) {
+    const int64_t size = run.step.choices.micro_batch;
+    if (prepared_ != size) measure_outside_bytes(run.plans);
+    const int64_t outside = outside_.at(size);
     const int64_t left = spec_.budget_bytes - run.plans.arena_bytes;
     run.fits = left >= outside - kMeasuringSlack;
     run.outside_bytes = run.fits ? std::min(left, outside) : outside;
-    return run.fits;
+    return run;
   }
-
-  std::optional<PlannedRun> fastest_within(int64_t arena_bytes) const {
-    for (const Candidate& candidate : candidates_) {
-      if (candidate.bytes > arena_bytes) continue;
-      PlannedRun made = place(candidate);
-      if (made.plans.arena_bytes <= arena_bytes) return made;
-    }
-    return {};
-  }
-
-  PlannedRun smallest() const { return place(candidates_.back()); }
 
   PlannedRun place(const Candidate& candidate) const {
     PlannedRun made;
@@ -88,19 +94,29 @@ class Planner {
 
   const RunSpec& spec_;
   const std::vector<Candidate> candidates_;
+  const int64_t none_;                  // outside the arena, before any kernel is compiled
+  std::map<int64_t, int64_t> outside_;  // the same with the kernels of a size of micro-batch
+  int64_t prepared_ = -1;               // the size whose kernels are compiled now
 };
 
 // "--batch 8 would need 1.8 GiB": the floor of a changed run.
 std::string way_out(RunSpec changed, const std::string& how, const CostModel& costs) {
   changed.forced = {};
-  const PlannedRun floor = Planner(changed, costs).plan();
-  return fmt::format("{} would need {}", how, format_size(floor.floor_bytes));
+  return fmt::format("{} would need {}", how, format_size(Planner(changed, costs).floor_bytes()));
 }
 
 }  // namespace
 
 PlannedRun plan_run(const RunSpec& spec, const CostModel& costs) {
   return Planner(spec, costs).plan();
+}
+
+PlannedRun plan_run_and_floor(const RunSpec& spec, const CostModel& costs) {
+  Planner planner(spec, costs);
+  const int64_t floor = planner.floor_bytes();
+  PlannedRun planned = planner.plan();
+  planned.floor_bytes = std::min(floor, planned.process_bytes());
+  return planned;
 }
 
 PlannedRun plan_fitting_run(const RunSpec& spec, const CostModel& costs) {
@@ -138,25 +154,30 @@ void refuse_budget(const RunSpec& spec, const PlannedRun& planned, const CostMod
   if (ways.size() > 2) ways.resize(2);
   fail(Exit::budget,
        fmt::format("plan: {} at --batch {} needs at least {}, over --memory {}", spec.name,
-                   spec.step.batch, format_size(planned.floor_bytes),
+                   spec.step.batch, format_size(planned.process_bytes()),
                    format_size(spec.budget_bytes)),
        fmt::format("exact techniques are all in use; {}", fmt::join(ways, ", ")));
 }
 
-LargestBatch largest_batch(const RunSpec& spec, const CostModel& costs) {
-  const int64_t outside = measure_outside_bytes({}) + spec.held_bytes;
-  const int64_t limit = spec.budget_bytes - outside;
-  const auto holds = [&](int64_t batch, bool full_speed) {
-    RunSpec tried = spec;
-    tried.step.batch = batch;
+LargestBatch largest_batch(const std::function<RunSpec(int64_t batch)>& spec_of,
+                           const CostModel& costs) {
+  const auto forced = [&](int64_t batch, bool full_speed) {
+    RunSpec spec = spec_of(batch);
+    spec.sampler.reset();
     if (full_speed) {
-      tried.forced = {batch, false, false, KeepSet::all()};
-    } else if (!tried.forced.micro_batch) {
-      tried.forced.micro_batch = 1;
+      spec.forced = {batch, false, false, KeepSet::all()};
+    } else if (!spec.forced.micro_batch) {
+      spec.forced.micro_batch = 1;
     }
-    const auto found = step_candidates(tried.config, tried.step, tried.forced, costs, cpu_device());
-    return !found.empty() && found.back().bytes <= limit;
+    return spec;
   };
+  const int64_t outside = measure_outside_bytes({});
+  const auto holds = [&](int64_t batch, bool full_speed) {
+    const RunSpec spec = forced(batch, full_speed);
+    const auto found = step_candidates(spec.config, spec.step, spec.forced, costs, cpu_device());
+    return found.back().bytes + outside + spec.held_bytes <= spec.budget_bytes;
+  };
+  // By estimate first; then the plan itself has the last word, with what its kernels take.
   const auto largest = [&](bool full_speed) {
     constexpr int64_t kMost = 1 << 20;
     if (!holds(1, full_speed)) return int64_t{0};
@@ -167,7 +188,11 @@ LargestBatch largest_batch(const RunSpec& spec, const CostModel& costs) {
       const int64_t middle = (low + high) / 2;
       (holds(middle, full_speed) ? low : high) = middle;
     }
-    return std::min(low, kMost);
+    low = std::min(low, kMost);
+    while (low > 0 && !plan_run(forced(low, full_speed), costs).fits) {
+      low -= std::max<int64_t>(1, low / 16);
+    }
+    return low;
   };
   return {largest(true), largest(false)};
 }

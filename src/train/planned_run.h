@@ -2,6 +2,7 @@
 // how long a step will take. `plan`, `train`, `grad`, `bench` and `compare` all begin here.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -29,15 +30,17 @@ struct PlannedRun {
   PlanSet plans;                       // the step, then the sampler's two programs
   double seconds = 0;                  // of a step, predicted
   int64_t outside_bytes = 0;           // of the process, outside the arena
-  int64_t floor_bytes = 0;             // of the process: the least that any choice can hold
-  bool fits = false;                   // otherwise this is the plan of the floor
+  int64_t floor_bytes = 0;             // of the process: the least that any choice takes; if asked
+  bool fits = false;                   // otherwise this is the smallest plan
 
   const Plan& step_plan() const { return plans.plans[0]; }
   int64_t process_bytes() const { return plans.arena_bytes + outside_bytes; }
 };
 
-// The fastest plan within the budget.
+// The fastest plan within the budget, or the smallest there is; the latter says also what that one
+// takes.
 PlannedRun plan_run(const RunSpec& spec, const CostModel& costs);
+PlannedRun plan_run_and_floor(const RunSpec& spec, const CostModel& costs);
 
 // The same; a budget that cannot hold is Exit::budget, with the floor and the two cheapest ways
 // out.
@@ -50,6 +53,7 @@ struct LargestBatch {
   int64_t full_speed = 0;  // with nothing computed twice
   int64_t any_speed = 0;
 };
-LargestBatch largest_batch(const RunSpec& spec, const CostModel& costs);
+LargestBatch largest_batch(const std::function<RunSpec(int64_t batch)>& spec_of,
+                           const CostModel& costs);
 
 }  // namespace ebb

@@ -23,8 +23,8 @@ std::string cpu_isa();
 // Makes the code that the op will run, where it is made for its shape, so that the first step takes
 // no memory that the second does not.
 void prepare_cpu(const OpParams& params);
-// Gives back what is known of shapes that the planner asked about and that no plan uses.
-void forget_unprepared_cpu();
+// Gives back all such code, and what is known of shapes that the planner asked about.
+void forget_cpu_kernels();
 
 // Whether oneDNN packs matrices in memory that it takes by itself, which no plan can own: without
 // AVX-512 it does.

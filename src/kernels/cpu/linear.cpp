@@ -73,7 +73,6 @@ class Matmul {
   void prepare() {
     if (!primitive_) primitive_ = dnnl::matmul(made_);
   }
-  bool prepared() const { return static_cast<bool>(primitive_); }
 
   void run(float* c, const float* a, const float* b, const float* bias, std::byte* scratch) {
     set(DNNL_ARG_SRC, a);
@@ -100,6 +99,12 @@ using Matmuls = std::map<std::pair<int, MatmulShape>, std::unique_ptr<Matmul>>;
 
 Matmuls& matmuls() {
   static Matmuls made;
+  // oneDNN's own cache would keep what is forgotten here.
+  static const bool uncached = [] {
+    dnnl::set_primitive_cache_capacity(0);
+    return true;
+  }();
+  static_cast<void>(uncached);
   return made;
 }
 
@@ -173,9 +178,7 @@ void prepare_cpu(const OpParams& params) {
   }
 }
 
-void forget_unprepared_cpu() {
-  std::erase_if(cpu::matmuls(), [](const auto& made) { return !made.second->prepared(); });
-}
+void forget_cpu_kernels() { cpu::matmuls().clear(); }
 
 bool cpu_packs_by_itself() { return dnnl::get_effective_cpu_isa() < dnnl::cpu_isa::avx512_core; }
 
