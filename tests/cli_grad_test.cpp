@@ -99,7 +99,7 @@ TEST_P(CliGradOf, EveryTechniqueAgreesWithTheReference) {
                                          {"--micro-batch", "2"},
                                          {"--micro-batch", "2", "--order", "layer"},
                                          {"--micro-batch", "1", "--recompute", "all"},
-                                         {"--micro-batch", "3", "--recompute", "qkv+gelu"}};
+                                         {"--recompute", "qkv+gelu"}};
   for (const Args& techniques : kTechniques) {
     SCOPED_TRACE(testing::PrintToString(techniques));
     succeed(grad(GetParam(), "g.safetensors", techniques));

@@ -26,8 +26,8 @@ TEST(PlannedRuns, AreWithinTheirBudgetOrNameAFloorAboveIt) {
   const CostModel costs;
   Random random(23);
   int fitting = 0, refused = 0;
-  for (int i = 0; i < 40; ++i) {
-    const RandomRun run = random_run(random, 9);
+  for (int i = 0; i < 14; ++i) {
+    const RandomRun run = random_run(random, 6, 4);
     SCOPED_TRACE(std::to_string(i) + ": " + run.text());
     RunSpec spec = run_spec(run.config, run.step, run.forced);
     if (i % 4 == 0) spec.held_bytes = 3 << 20;
@@ -54,8 +54,8 @@ TEST(PlannedRuns, AreWithinTheirBudgetOrNameAFloorAboveIt) {
       }
     }
   }
-  EXPECT_GT(fitting, 10);
-  EXPECT_GT(refused, 10);
+  EXPECT_GT(fitting, 5);
+  EXPECT_GT(refused, 5);
 }
 
 struct CurveCase {
@@ -63,21 +63,23 @@ struct CurveCase {
   DitConfig config;
   int64_t batch;
   float clip;
+  int budgets;  // planning a large model takes most of a second
 };
 
+// The range of each is many megabytes: how much a process measures of itself differs by some
+// hundred kilobytes from one plan to the next.
 std::vector<CurveCase> curve_cases() {
-  DitConfig tiny = small_config();
-  set_blocks(tiny, 6, 2);
   DitConfig middle = small_config(Objective::flow);
   middle.width = 64;
   middle.image_size = 16;
   set_blocks(middle, 8, 4);
-  return {{"S/4", named_config("DiT-S/4"), 8, 0},
-          {"S/4 clipped", named_config("DiT-S/4"), 8, 1},
-          {"tiny", tiny, 6, 0},
-          {"tiny clipped", tiny, 6, 1},
-          {"middle", middle, 16, 0},
-          {"middle clipped", middle, 16, 1}};
+  DitConfig uneven = middle;
+  uneven.blocks = {{4, 200}, {1, 64}, {3, 7}, {2, 256}};
+  return {{"S/4", named_config("DiT-S/4"), 8, 0, 4},
+          {"S/4 clipped", named_config("DiT-S/4"), 8, 1, 4},
+          {"middle", middle, 16, 0, 25},
+          {"middle clipped", middle, 16, 1, 25},
+          {"uneven clipped", uneven, 40, 1, 12}};
 }
 
 class BudgetCurve : public testing::Test {
@@ -86,22 +88,24 @@ class BudgetCurve : public testing::Test {
     int64_t budget;
     PlannedRun run;
   };
-  // 25 rising budgets from the floor to more than everything can use.
+  // Rising budgets from the floor to more than everything can use.
   static std::vector<Point> points(const CurveCase& c) {
     StepSpec step = step_spec(c.batch);
     step.clip = c.clip;
     RunSpec spec = run_spec(c.config, step);
     const CostModel costs;
-    // Kernels are compiled by the first plans that use them; from then on each measures the same.
-    spec.budget_bytes = 1;
-    plan_run(spec, costs);
+    // Compiled kernels stay: with those of every candidate there, each plan measures the same.
+    for (const Candidate& candidate : step_candidates(c.config, step, {}, costs, cpu_device())) {
+      step.choices = candidate.choices;
+      for (const Op& op : write_step(c.config, step, cpu_device()).ops) prepare_cpu(op.params);
+    }
     spec.budget_bytes = kAmple;
     const PlannedRun ample = plan_run(spec, costs);
     const int64_t low = ample.floor_bytes + kMeasuringSlack;
     const int64_t high = ample.process_bytes() + kMeasuringSlack;
     std::vector<Point> found;
-    for (int i = 0; i < 25; ++i) {
-      spec.budget_bytes = low + (high - low) * i / 24;
+    for (int i = 0; i < c.budgets; ++i) {
+      spec.budget_bytes = low + (high - low) * i / (c.budgets - 1);
       found.push_back({spec.budget_bytes, plan_run(spec, costs)});
     }
     return found;
@@ -115,7 +119,7 @@ TEST_F(BudgetCurve, ASmallerBudgetNeverUsesMoreMemory) {
     const std::vector<Point> found = points(c);
     for (size_t i = 0; i < found.size(); ++i) {
       SCOPED_TRACE(i);
-      ASSERT_TRUE(found[i].run.fits);
+      EXPECT_TRUE(found[i].run.fits);
       EXPECT_LE(found[i].run.process_bytes(), found[i].budget);
       if (i == 0) continue;
       EXPECT_GE(found[i].run.plans.arena_bytes, found[i - 1].run.plans.arena_bytes);

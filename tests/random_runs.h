@@ -1,6 +1,7 @@
 // Random training steps with random wishes of the user, each one that Ebb accepts.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "model_fixture.h"
@@ -14,10 +15,15 @@ struct RandomRun {
   StepSpec step;
   Forced forced;
 
+  bool uneven() const {
+    const auto& blocks = config.blocks;
+    return !std::equal(blocks.begin() + 1, blocks.end(), blocks.begin());
+  }
   std::string text() const {
     std::string t = "width " + std::to_string(config.width) + " depth " +
                     std::to_string(config.depth()) + " tokens " + std::to_string(config.tokens()) +
                     " batch " + std::to_string(step.batch) + " clip " + std::to_string(step.clip);
+    if (uneven()) t += " uneven";
     if (!step.update) t += " gradients only";
     if (forced.micro_batch) t += " micro-batch " + std::to_string(*forced.micro_batch);
     if (forced.layer_major) t += *forced.layer_major ? " layer-major" : " batch-major";
