@@ -138,6 +138,21 @@ TEST_F(CliMemory, AKilledRunInATightBudgetEndsWithTheBitsOfOneThatWasNot) {
   EXPECT_EQ(log("killed").size(), 14u);
 }
 
+// A file says nothing of the way in which its numbers were computed.
+TEST_F(CliMemory, CheckpointsOfEveryBudgetHoldTheSameTensorsInTheSameOrder) {
+  const auto names = [&](const std::string& name) {
+    const SafetensorsReader reader(checkpoint(name, 1));
+    std::vector<std::pair<int64_t, std::string>> all;
+    for (const TensorEntry& entry : reader.tensors()) all.emplace_back(entry.begin, entry.name);
+    std::sort(all.begin(), all.end());
+    return all;
+  };
+  const Args one = middle({"--steps", "1", "--micro-batch", "8"});
+  succeed(training("late", one + Args{"--release", "off"}));
+  succeed(training("early", one + Args{"--release", "on", "--order", "layer"}));
+  EXPECT_EQ(names("late"), names("early"));
+}
+
 // ---- the same gradients
 
 class CliMemoryGrad : public CliMemory {
