@@ -118,10 +118,8 @@ TEST_F(CliMemory, TheFirstRunOnAMachineStaysWithinItsBudget) {
 }
 
 TEST_F(CliMemory, AKilledRunInATightBudgetEndsWithTheBitsOfOneThatWasNot) {
-  // One size of micro-batch: the planner's own choice is remembered by a run, not shared by two.
-  const Args settings =
-      middle(memory(tight(middle()))) + Args{"--steps", "14", "--save-every",  "3", "--keep", "2",
-                                             "--clip",  "1",  "--micro-batch", "8"};
+  const Args settings = middle(memory(tight(middle()))) +
+                        Args{"--steps", "14", "--save-every", "3", "--keep", "2", "--clip", "1"};
   succeed(training("straight", settings));
   Args command = training("killed", settings);
   int kills = 0;
