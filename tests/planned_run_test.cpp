@@ -31,14 +31,14 @@ TEST(PlannedRuns, AreWithinTheirBudgetOrNameAFloorAboveIt) {
     SCOPED_TRACE(std::to_string(i) + ": " + run.text());
     RunSpec spec = run_spec(run.config, run.step, run.forced);
     if (i % 4 == 0) spec.held_bytes = 3 << 20;
-    const PlannedRun ample = plan_run(spec, costs);
+    const PlannedRun ample = plan_run_and_floor(spec, costs);
     ASSERT_TRUE(ample.fits);
     ASSERT_LE(ample.floor_bytes, ample.process_bytes());
     for (int k = 0; k < 3; ++k) {
       // Also a little below the floor, where the slack of measuring decides.
       spec.budget_bytes = between(ample.floor_bytes - 4 * kMeasuringSlack,
                                   ample.process_bytes() + kMeasuringSlack, random);
-      const PlannedRun found = plan_run(spec, costs);
+      const PlannedRun found = plan_run_and_floor(spec, costs);
       if (found.fits) {
         ++fitting;
         EXPECT_LE(found.process_bytes(), spec.budget_bytes);
@@ -100,13 +100,13 @@ class BudgetCurve : public testing::Test {
       for (const Op& op : write_step(c.config, step, cpu_device()).ops) prepare_cpu(op.params);
     }
     spec.budget_bytes = kAmple;
-    const PlannedRun ample = plan_run(spec, costs);
+    const PlannedRun ample = plan_run_and_floor(spec, costs);
     const int64_t low = ample.floor_bytes + kMeasuringSlack;
     const int64_t high = ample.process_bytes() + kMeasuringSlack;
     std::vector<Point> found;
     for (int i = 0; i < c.budgets; ++i) {
       spec.budget_bytes = low + (high - low) * i / (c.budgets - 1);
-      found.push_back({spec.budget_bytes, plan_run(spec, costs)});
+      found.push_back({spec.budget_bytes, plan_run_and_floor(spec, costs)});
     }
     return found;
   }

@@ -28,7 +28,7 @@ struct RandomRun {
     if (forced.micro_batch) t += " micro-batch " + std::to_string(*forced.micro_batch);
     if (forced.layer_major) t += *forced.layer_major ? " layer-major" : " batch-major";
     if (forced.release) t += *forced.release ? " release" : " no release";
-    if (forced.keep) t += " keep " + forced.keep->text();
+    if (forced.keep) t += " keep " + forced.keep->recomputed();
     return t;
   }
 };
