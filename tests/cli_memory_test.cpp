@@ -114,7 +114,8 @@ TEST_F(CliMemory, TheFirstRunOnAMachineStaysWithinItsBudget) {
       succeed(training("run", middle(memory(budget)) + Args{"--steps", "2", "--save-every", "0"}));
   EXPECT_TRUE(contains(result.err, "calibration: ")) << result.story();
   EXPECT_TRUE(fs::exists(at("calibration.json")));
-  expect_within("run", result, budget, 2);
+  // What measured was a process of its own: result.peak_bytes is the larger of both.
+  for (const Json& line : log("run")) EXPECT_LE(line["process_peak_bytes"], budget) << line;
 }
 
 TEST_F(CliMemory, AKilledRunInATightBudgetEndsWithTheBitsOfOneThatWasNot) {
@@ -281,11 +282,6 @@ TEST_F(CliMemory, UnknownTechniquesAreRefused) {
 
 TEST_F(CliMemory, TheLargestBatchFitsAndTwiceOfItDoesNot) {
   const int64_t budget = json(planning(middle()))["process_bytes"];
-  const auto recomputes = [](const Json& plan) {
-    const Json& used = plan["techniques"];
-    return std::any_of(used.begin(), used.end(),
-                       [](const Json& each) { return each["name"] == "recompute"; });
-  };
   const auto with_batch = [&](int64_t batch) {
     return middle(memory(budget)) + Args{"--batch", std::to_string(batch)};
   };
@@ -298,7 +294,9 @@ TEST_F(CliMemory, TheLargestBatchFitsAndTwiceOfItDoesNot) {
   const Result result =
       succeed(training("run", with_batch(full) + Args{"--steps", "1", "--save-every", "0"}));
   expect_within("run", result, budget, 1);
-  EXPECT_FALSE(recomputes(json(planning(with_batch(full)))));
+  const Args everything_kept = {"--recompute", "none",  "--micro-batch", std::to_string(full),
+                                "--order",     "batch", "--release",     "off"};
+  EXPECT_EQ(run(planning(with_batch(full)) + everything_kept).code, 0);
   EXPECT_EQ(run(planning(with_batch(any))).code, 0);
   EXPECT_EQ(run(planning(with_batch(2 * any))).code, 3);
 }

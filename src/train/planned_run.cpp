@@ -115,7 +115,8 @@ PlannedRun plan_run_and_floor(const RunSpec& spec, const CostModel& costs) {
   Planner planner(spec, costs);
   const int64_t floor = planner.floor_bytes();
   PlannedRun planned = planner.plan();
-  planned.floor_bytes = std::min(floor, planned.process_bytes());
+  planned.floor_bytes =
+      planned.fits ? std::min(floor, planned.process_bytes()) : planned.process_bytes();
   return planned;
 }
 
