@@ -266,7 +266,7 @@ Estimate estimate(const Profile& p, const DitConfig& config, const Schedule& sch
   }
   const auto option_of = [&](const KeepSet& keep) {
     const auto found = std::find(p.options.begin(), p.options.end(), keep);
-    require(found != p.options.end(), "estimate: no profile of recomputing {}", keep.recomputed());
+    if (found == p.options.end()) throw Bug("estimate: no profile of " + keep.recomputed());
     return found - p.options.begin();
   };
   Estimate e{p.embed_peak, p.fixed_seconds};

@@ -16,17 +16,17 @@ namespace ebb {
 
 namespace {
 
-// Every linear layer once, by width, with as many rows as a short run allows: packing memory grows
-// with the width, and hardly with the rows past a few hundred.
+// Every linear layer once, by width. Where oneDNN packs by itself, with as many rows as a short run
+// allows: packing memory grows with the width, and hardly with the rows past a few hundred.
 std::vector<Linear> linear_widths(const PlanSet& plans) {
-  constexpr int64_t kMultiplyAdds = 600'000'000;
+  const int64_t multiply_adds = cpu_packs_by_itself() ? 600'000'000 : 0;
   std::map<std::pair<int64_t, int64_t>, int64_t> rows;
   for (const Plan& plan : plans.plans) {
     for (const Op& op : plan.program.ops) {
       const auto* p = std::get_if<Linear>(&op.params);
       if (p == nullptr) continue;
       int64_t& most = rows[{p->K, p->N}];
-      most = std::max(most, std::min(p->R, 128 + kMultiplyAdds / (p->K * p->N)));
+      most = std::max(most, std::min(p->R, 128 + multiply_adds / (p->K * p->N)));
     }
   }
   std::vector<Linear> shapes;

@@ -80,7 +80,6 @@ class Planner {
     }
     // Pictures are drawn in the step's bytes, as many at a time as fit there.
     made.sampler = spec_.sampler;
-    const int64_t alone = make_plans({step()}).arena_bytes;
     for (int64_t& batch = made.sampler->batch;; batch = (batch + 1) / 2) {
       std::vector<Program> programs;
       programs.push_back(step());
@@ -88,7 +87,7 @@ class Planner {
         programs.push_back(std::move(p));
       }
       made.plans = make_plans(std::move(programs));
-      if (batch == 1 || made.plans.arena_bytes <= alone) return made;
+      if (batch == 1 || made.plans.arena_bytes <= made.step_plan().bytes) return made;
     }
   }
 

@@ -19,7 +19,8 @@ template <typename T>
 void reference(const FillNormal& op, const Refs<T>& r) {
   for (int64_t b = 0; b < op.B; ++b) {
     for (int64_t i = 0; i < op.n; ++i) {
-      const auto bits = random_block(*r.scalars, op.stream, op.first_sample + r.iteration * op.B + b, i / 4);
+      const auto bits =
+          random_block(*r.scalars, op.stream, op.first_sample + r.iteration * op.B + b, i / 4);
       r.writes[0][b * op.n + i] = T(normals(bits)[i % 4]);
     }
   }
@@ -32,7 +33,8 @@ inline double short_unit(uint32_t bits) { return ((bits >> 9) + 0.5) * 0x1p-23; 
 template <typename T>
 void reference(const DrawTimes& op, const Refs<T>& r) {
   for (int64_t b = 0; b < op.B; ++b) {
-    const auto bits = random_block(*r.scalars, Stream::time, op.first_sample + r.iteration * op.B + b, 0);
+    const auto bits =
+        random_block(*r.scalars, Stream::time, op.first_sample + r.iteration * op.B + b, 0);
     if (op.objective == Objective::ddpm) {
       r.writes[0][b] = T(static_cast<double>((uint64_t{bits[0]} * kDiffusionSteps) >> 32));
     } else if (op.sampling == TimeSampling::uniform) {
@@ -46,7 +48,8 @@ void reference(const DrawTimes& op, const Refs<T>& r) {
 template <typename T>
 void reference(const DropLabels& op, const Refs<T>& r) {
   for (int64_t b = 0; b < op.B; ++b) {
-    const auto bits = random_block(*r.scalars, Stream::label_drop, op.first_sample + r.iteration * op.B + b, 0);
+    const auto bits =
+        random_block(*r.scalars, Stream::label_drop, op.first_sample + r.iteration * op.B + b, 0);
     const bool drop = open_unit(bits[0]) < static_cast<double>(op.p);
     r.writes[0][b] = drop ? T(static_cast<double>(op.null_label)) : r.reads[0][b];
   }
