@@ -13,6 +13,7 @@
 #include "formats/atomic_file.h"
 #include "formats/input_file.h"
 #include "formats/json_reader.h"
+#include "kernels/cpu/device.h"
 
 namespace ebb {
 
@@ -20,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kVersion = 1;  // of the file and of how is measured
+constexpr int64_t kVersion = 2;  // of the file and of how is measured
 constexpr int64_t kMostBytes = 1 << 20;
 constexpr size_t kMostMachines = 16, kMostPoints = 1000;
 
@@ -194,19 +195,27 @@ namespace {
 std::vector<OpTiming> calibrate_apart() {
   int ends[2];
   if (pipe(ends) != 0) return {};
+  end_cpu_threads();
   const pid_t child = fork();
   if (child == 0) {
     close(ends[0]);
-    std::vector<double> seconds;
-    for (const OpTiming& timing : calibrate_cpu()) seconds.push_back(timing.seconds);
-    const auto bytes = static_cast<ssize_t>(seconds.size() * sizeof(double));
-    _exit(write(ends[1], seconds.data(), bytes) == bytes ? 0 : 1);
+    try {
+      std::vector<double> seconds;
+      for (const OpTiming& timing : calibrate_cpu()) seconds.push_back(timing.seconds);
+      const auto bytes = static_cast<ssize_t>(seconds.size() * sizeof(double));
+      _exit(write(ends[1], seconds.data(), bytes) == bytes ? 0 : 1);
+    } catch (const std::exception&) {
+      _exit(1);
+    }
   }
   close(ends[1]);
   std::vector<OpTiming> timings;
   for (const OpParams& shape : calibration_shapes()) {
     double seconds = 0;
-    if (child < 0 || read(ends[0], &seconds, sizeof seconds) != sizeof seconds) break;
+    ssize_t got = -1;
+    while (child > 0 && (got = read(ends[0], &seconds, sizeof seconds)) < 0 && errno == EINTR) {
+    }
+    if (got != sizeof seconds) break;
     timings.push_back({shape, seconds});
   }
   close(ends[0]);

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/pages.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vec.h"
 #include "program/signature.h"
 
@@ -114,6 +115,22 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// Reads more memory with every thread than its own caches hold.
+class Evictor {
+ public:
+  void sweep() const {
+    const int64_t lines = pages_.bytes() / kLine;
+    cpu::parallel_range(lines, 1, kLine, [&](int64_t begin, int64_t end) {
+      const auto* bytes = reinterpret_cast<const volatile char*>(pages_.data());
+      for (int64_t i = begin; i < end; ++i) static_cast<void>(bytes[i * kLine]);
+    });
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  cpu::Pages pages_{int64_t{6} << 20, cpu::Pages::Size::huge};
+};
+
 // One op with buffers of its own in memory that all ops share, one after the other.
 class Trial {
  public:
@@ -126,21 +143,36 @@ class Trial {
 
   int64_t bytes() const { return bytes_ + cpu::whole_lines(scratch_bytes_); }
 
-  // The seconds of one run. The buffers are filled just before, so they lie in the caches as far as
-  // they fit: in a step, too, the op before wrote most of what an op reads.
-  double run(std::byte* memory) const {
+  // The seconds of one run. As in a step, weights, gradients and moments have left the caches since
+  // they were last used, while activations come from the op before.
+  double run(std::byte* memory, const Evictor& evictor) const {
     std::vector<const std::byte*> reads;
     std::vector<std::byte*> writes, updates;
     std::byte* next = memory;
     const auto take = [&](const Arg& arg) {
       std::byte* place = next;
       next += cpu::whole_lines(arg_bytes(arg));
-      fill(arg, place);
       return place;
     };
     for (const Arg& arg : signature_.reads) reads.push_back(take(arg));
     for (const Arg& arg : signature_.writes) writes.push_back(take(arg));
     for (const Arg& arg : signature_.updates) updates.push_back(take(arg));
+    const auto fill_all = [&](bool state) {
+      for (size_t i = 0; i < reads.size(); ++i) {
+        if (is_state(signature_.reads[i]) == state) {
+          fill(signature_.reads[i], const_cast<std::byte*>(reads[i]));
+        }
+      }
+      for (size_t i = 0; i < writes.size(); ++i) {
+        if (is_state(signature_.writes[i]) == state) fill(signature_.writes[i], writes[i]);
+      }
+      for (size_t i = 0; i < updates.size(); ++i) {
+        if (is_state(signature_.updates[i]) == state) fill(signature_.updates[i], updates[i]);
+      }
+    };
+    fill_all(true);
+    evictor.sweep();
+    fill_all(false);
     const Scalars scalars;
     Call call;
     call.reads = reads;
@@ -154,11 +186,18 @@ class Trial {
   }
 
  private:
+  bool is_state(const Arg& arg) const {
+    if (std::holds_alternative<Zero>(params_)) return true;  // of gradients
+    constexpr std::string_view kState[] = {"w", "dw", "g", "m", "v", "ema", "table", "dtable"};
+    return std::find(std::begin(kState), std::end(kState), arg.name) != std::end(kState);
+  }
+
   static int64_t arg_bytes(const Arg& arg) {
     return element_count(arg.shape) * dtype_bytes(arg.type);
   }
 
-  // Numbers that suit any op: positive and below one, so also times, variances and norms; labels 0.
+  // Numbers that suit any op: positive and below one, so also variances and norms; times in the
+  // middle, for the first one takes another path of the loss; labels 0.
   static void fill(const Arg& arg, std::byte* place) {
     const int64_t count = element_count(arg.shape);
     if (arg.type != DType::f32) {
@@ -166,7 +205,10 @@ class Trial {
       return;
     }
     auto* values = reinterpret_cast<float*>(place);
-    for (int64_t i = 0; i < count; ++i) values[i] = 0.01f * static_cast<float>(i % 64 + 1);
+    const bool times = std::string_view(arg.name) == "t";
+    for (int64_t i = 0; i < count; ++i) {
+      values[i] = times ? 500.0f : 0.01f * static_cast<float>(i % 64 + 1);
+    }
   }
 
   OpParams params_;
@@ -235,7 +277,9 @@ std::vector<OpTiming> calibrate_cpu() {
   }
   const cpu::Pages pages(bytes, cpu::Pages::Size::huge);
   const double start = now();
-  for (const Trial& trial : trials) trial.run(pages.data());  // threads, pages, compiled kernels
+  const Evictor evictor;
+  for (const Trial& trial : trials)
+    trial.run(pages.data(), evictor);  // threads, pages, compiled kernels
   // All shapes in turn, again and again: what slows the machine for a while spoils one sample of
   // many shapes rather than all samples of one.
   std::vector<Samples> samples(trials.size());
@@ -245,7 +289,7 @@ std::vector<OpTiming> calibrate_cpu() {
     for (size_t i = 0; i < trials.size(); ++i) {
       if (samples[i].clean() >= kWanted) continue;
       const int64_t before = preemptions();
-      const double seconds = trials[i].run(pages.data());
+      const double seconds = trials[i].run(pages.data(), evictor);
       samples[i].add(seconds, preemptions() != before);
       wanted = true;
     }

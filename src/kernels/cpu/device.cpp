@@ -32,6 +32,8 @@ void set_cpu_threads(int threads) { omp_set_num_threads(threads); }
 
 int cpu_threads() { return omp_get_max_threads(); }
 
+void end_cpu_threads() { omp_pause_resource_all(omp_pause_hard); }
+
 int allowed_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);

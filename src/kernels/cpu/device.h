@@ -14,6 +14,10 @@ const Device& cpu_device();
 void set_cpu_threads(int threads);
 int cpu_threads();
 
+// Ends the threads of the team; the next kernel starts them again. A process that is about to fork
+// must have none: the child would wait for threads that it does not have.
+void end_cpu_threads();
+
 // CPUs that this process may run on, by its affinity mask.
 int allowed_cpus();
 

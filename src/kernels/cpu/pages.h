@@ -26,6 +26,7 @@ class Pages {
   Pages& operator=(const Pages&) = delete;
 
   std::byte* data() const { return static_cast<std::byte*>(memory_); }
+  int64_t bytes() const { return bytes_; }
 
  private:
   int64_t bytes_;
