@@ -1,6 +1,7 @@
 #include "plan/lifetimes.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "program/signature.h"
 
@@ -89,6 +90,23 @@ std::vector<int> shared_places(const Program& program, const std::vector<Lifetim
     }
   }
   return place;
+}
+
+std::vector<Lifetime> held_lives(const std::vector<Lifetime>& lives,
+                                 const std::vector<int>& place) {
+  std::vector<Lifetime> held = lives;
+  std::vector<int> by_birth(place.size());
+  std::iota(by_birth.begin(), by_birth.end(), 0);
+  std::stable_sort(by_birth.begin(), by_birth.end(),
+                   [&](int a, int b) { return lives[a].begin < lives[b].begin; });
+  std::vector<int> holder(place.size(), -1);  // of each place, so far
+  for (const int i : by_birth) {
+    if (lives[i].empty()) continue;
+    int& last = holder[place[i]];
+    if (last >= 0) held[last].end = lives[i].begin;
+    last = i;
+  }
+  return held;
 }
 
 }  // namespace ebb

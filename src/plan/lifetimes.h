@@ -24,4 +24,8 @@ std::vector<Lifetime> lifetimes(const Program& program);
 // place of an input of its op that dies there, where the op allows it and the sizes are equal.
 std::vector<int> shared_places(const Program& program, const std::vector<Lifetime>& lives);
 
+// lives, but a buffer whose place was taken ends where the taker begins: when its bytes count as
+// its own.
+std::vector<Lifetime> held_lives(const std::vector<Lifetime>& lives, const std::vector<int>& place);
+
 }  // namespace ebb

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -63,24 +62,6 @@ std::vector<LiveBlock> places(const Program& program, const std::vector<Lifetime
                                                std::max(block.life.end, lives[i].end)};
   }
   return blocks;
-}
-
-// lives, but a buffer whose place was taken ends where the taker begins.
-std::vector<Lifetime> held_lives(const std::vector<Lifetime>& lives,
-                                 const std::vector<int>& place) {
-  std::vector<Lifetime> held = lives;
-  std::vector<int> by_birth(place.size());
-  std::iota(by_birth.begin(), by_birth.end(), 0);
-  std::stable_sort(by_birth.begin(), by_birth.end(),
-                   [&](int a, int b) { return lives[a].begin < lives[b].begin; });
-  std::vector<int> holder(place.size(), -1);  // of each place, so far
-  for (const int i : by_birth) {
-    if (lives[i].empty()) continue;
-    int& last = holder[place[i]];
-    if (last >= 0) held[last].end = lives[i].begin;
-    last = i;
-  }
-  return held;
 }
 
 Plan make_plan(Program program, const Residents& residents, int64_t resident_bytes) {

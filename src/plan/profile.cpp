@@ -68,26 +68,18 @@ class LiveBytes {
   LiveBytes(const Program& program, bool count_gradients)
       : at_(program.ops.size() + 1), across_(program.ops.size() + 1) {
     const std::vector<Lifetime> lives = lifetimes(program);
-    const std::vector<int> place = shared_places(program, lives);
-    std::vector<int> last(program.buffers.size(), -1);  // op until which a place is counted already
-    std::vector<int> by_birth;
+    const std::vector<Lifetime> held = held_lives(lives, shared_places(program, lives));
     for (size_t i = 0; i < lives.size(); ++i) {
-      if (!lives[i].empty()) by_birth.push_back(static_cast<int>(i));
-    }
-    std::stable_sort(by_birth.begin(), by_birth.end(),
-                     [&](int a, int b) { return lives[a].begin < lives[b].begin; });
-    for (const int i : by_birth) {
       const Buffer& b = program.buffers[i];
-      if (b.resident || (b.purpose == Purpose::gradient && !count_gradients)) continue;
+      const bool counted = !b.resident && (b.purpose != Purpose::gradient || count_gradients);
+      if (lives[i].empty() || !counted) continue;
       const int64_t bytes = aligned(b.bytes());
-      const int begin = std::max(lives[i].begin, last[place[i]]);
-      at_[begin] += bytes;
-      at_[lives[i].end] -= bytes;
+      at_[held[i].begin] += bytes;
+      at_[held[i].end] -= bytes;
       if (lives[i].end - lives[i].begin > 1) {
         across_[lives[i].begin + 1] += bytes;
         across_[lives[i].end] -= bytes;
       }
-      last[place[i]] = lives[i].end;
     }
     for (size_t i = 1; i < at_.size(); ++i) {
       at_[i] += at_[i - 1];
