@@ -39,7 +39,7 @@ TEST(RandomPlans, FiveHundredPassTheIndependentValidator) {
   const OneThread one_thread;
   const CostModel costs;
   Random random(17);
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < 500 / kSanitizedShare; ++i) {
     RandomRun run = random_run(random, i % 50 == 0 ? 64 : 4, i % 3 > 0 ? 3 : 8);
     // Five of the sizes that people use: planning those takes longer.
     if (i % 100 == 1) run.config = named_config(i % 200 == 1 ? "DiT-S/8" : "DiT-B/8");
@@ -90,7 +90,7 @@ TEST(RandomPlans, SixtyRunInExactlyTheirArenasAndGiveTheLossOfThePlainStep) {
   const OneThread one_thread;
   const CostModel costs;
   Random random(19);
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 60 / kSanitizedShare; ++i) {
     // Proving every op's declarations takes long: a few of the smallest.
     const bool checked = i % 6 == 0;
     RandomRun run = random_run(random, checked ? 3 : 5, checked ? 2 : 4);

@@ -10,6 +10,13 @@
 
 namespace ebb {
 
+// Under a sanitizer a part of the runs: it is there for every line of code, not for every case.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr int kSanitizedShare = 10;
+#else
+inline constexpr int kSanitizedShare = 1;
+#endif
+
 struct RandomRun {
   DitConfig config;
   StepSpec step;
