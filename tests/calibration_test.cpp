@@ -129,7 +129,7 @@ TEST_F(CalibrationCache, HostileNumbersAreDamage) {
     expect_damaged();
   }
   put(whole);
-  spoil("\"version\":1", "\"version\":99999999999999999999");
+  spoil("\"version\":", "\"version\":9999999999999999999");
   expect_damaged();
 }
 
