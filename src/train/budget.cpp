@@ -53,7 +53,10 @@ int64_t measure_outside_bytes(const PlanSet& plans) {
   constexpr int64_t kReserve = 4 << 20;
   // Packing memory is measured on fewer rows than the step has, and the heap keeps holes of it.
   constexpr int64_t kPackingReserve = 4 << 20;
-  return peak + kReserve + (cpu_packs_by_itself() ? kPackingReserve : 0);
+  const int64_t bytes = peak + kReserve + (cpu_packs_by_itself() ? kPackingReserve : 0);
+  // One process measures some pages more than another. In whole steps, equal runs nearly always
+  // measure the same, and so choose the same plan.
+  return (bytes + kMeasuringSlack - 1) / kMeasuringSlack * kMeasuringSlack;
 }
 
 int64_t default_budget_bytes() { return available_memory_bytes() / 5 * 4; }

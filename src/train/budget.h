@@ -15,7 +15,7 @@ int64_t measure_outside_bytes(const PlanSet& plans);
 
 // What `plan` names must be enough for `train`, which measures a little more or less: a part of the
 // reserve that a run may start without.
-inline constexpr int64_t kMeasuringSlack = 1 << 20;
+inline constexpr int64_t kMeasuringSlack = 2 << 20;
 
 // 80 % of what is available.
 int64_t default_budget_bytes();
