@@ -23,11 +23,6 @@ struct Answer {
   std::vector<Part> parts() const {
     return micro_batches(run.step.batch, run.step.choices.micro_batch);
   }
-  int64_t accumulation() const {
-    int64_t count = 0;
-    for (const Part& part : parts()) count += part.count;
-    return count;
-  }
   // Where the sampler needs more than the step, the rest is its own.
   int64_t gap() const { return run.plans.arena_bytes - step().ledger.total() + step().ledger.gap; }
 };
@@ -85,7 +80,7 @@ void print_json(const Answer& a) {
   j["params"] = parameter_count(a.spec.config);
   j["batch"] = a.run.step.batch;
   j["micro_batch"] = a.parts()[0].size;
-  j["accumulation"] = a.accumulation();
+  j["accumulation"] = micro_batch_count(a.run.step.batch, a.run.step.choices.micro_batch);
   j["budget_bytes"] = a.spec.budget_bytes;
   j["fits"] = a.run.fits;
   j["process_bytes"] = a.run.process_bytes();

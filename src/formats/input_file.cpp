@@ -46,4 +46,15 @@ size_t InputFile::read(void* to, size_t bytes) {
   return got;
 }
 
+std::string read_text_file(const std::filesystem::path& path, int64_t most_bytes) {
+  InputFile file(path);
+  if (file.size() > most_bytes) {
+    fail(Exit::data, fmt::format("{}: found {} bytes, wanted at most {}", file.name(), file.size(),
+                                 most_bytes));
+  }
+  std::string text(static_cast<size_t>(file.size()), '\0');
+  text.resize(file.read(text.data(), text.size()));
+  return text;
+}
+
 }  // namespace ebb

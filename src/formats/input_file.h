@@ -32,4 +32,7 @@ class InputFile {
   int64_t size_ = 0;
 };
 
+// All of a file that is at most so long; Exit::data otherwise.
+std::string read_text_file(const std::filesystem::path& path, int64_t most_bytes);
+
 }  // namespace ebb

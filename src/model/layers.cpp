@@ -18,25 +18,23 @@ Params::Params(Builder& b, const std::vector<ParamSpec>& specs, const std::strin
   }
 }
 
-Params::Entry& Params::entry(const std::string& name) {
+const Params::Entry& Params::entry(const std::string& name) const {
   const auto found = entries_.find(name);
   require(found != entries_.end(), "model: no parameter named {}", name);
   return found->second;
 }
 
-Buf Params::weight(const std::string& name) const {
-  return const_cast<Params*>(this)->entry(name).weight;
-}
+Buf Params::weight(const std::string& name) const { return entry(name).weight; }
 
 Buf Params::gradient(Builder& b, const std::string& name) {
-  Entry& e = entry(name);
-  if (!e.gradient) {
+  if (!entry(name).gradient) {
     require(!b.in_loop(), "model: the gradient of {} begins inside a loop", name);
+    Entry& e = entries_.at(name);
     e.gradient = b.declare_numbered(
         {"grad." + name, e.spec.layer, Purpose::gradient, DType::f32, e.spec.shape});
     b.emit("zero." + name, Zero{element_count(e.spec.shape)}, {}, {e.gradient});
   }
-  return e.gradient;
+  return entry(name).gradient;
 }
 
 void Params::start_gradients(Builder& b, const std::string& layer) {

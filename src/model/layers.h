@@ -43,7 +43,7 @@ class Params {
     ParamSpec spec;
     Buf weight, gradient;
   };
-  Entry& entry(const std::string& name);
+  const Entry& entry(const std::string& name) const;
   std::map<std::string, Entry> entries_;
   std::vector<std::string> order_;
   Release release_;

@@ -16,6 +16,12 @@ std::vector<Part> micro_batches(int64_t batch, int64_t micro_batch) {
   return parts;
 }
 
+int64_t micro_batch_count(int64_t batch, int64_t micro_batch) {
+  int64_t count = 0;
+  for (const Part& part : micro_batches(batch, micro_batch)) count += part.count;
+  return count;
+}
+
 namespace {
 
 class StepWriter {
@@ -79,7 +85,7 @@ class StepWriter {
     Dit::Gradients gradient;
   };
 
-  bool accumulates() const { return parts_.size() > 1 || parts_[0].part.count > 1; }
+  bool accumulates() const { return micro_batch_count(spec_.batch, choices_.micro_batch) > 1; }
 
   Buf host_input(const char* name, Shape shape, DType type = DType::f32) {
     const Buf made = b_.buffer(name, std::move(shape), Purpose::data, type);
@@ -192,7 +198,7 @@ class StepWriter {
 
   // A part of a batch tensor: the samples whose turn it is.
   Buf samples(Buf whole, const Way& way) {
-    if (!whole || (parts_.size() == 1 && way.part.count == 1)) return whole;
+    if (!whole || !accumulates()) return whole;
     Shape shape = b_.shape(whole);
     const int64_t each = element_count(shape) / shape[0];
     shape[0] = way.part.size;

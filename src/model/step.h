@@ -35,6 +35,7 @@ struct Part {
   int64_t first, size, count;  // first sample; samples of a micro-batch; micro-batches
 };
 std::vector<Part> micro_batches(int64_t batch, int64_t micro_batch);
+int64_t micro_batch_count(int64_t batch, int64_t micro_batch);
 
 // Names that the host uses.
 inline constexpr const char* kLoaderMemory = "loader.memory";  // (loader_bytes) u8

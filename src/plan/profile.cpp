@@ -193,9 +193,8 @@ Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choice
                      const CostModel& costs, const Device& device,
                      const std::optional<KeepSet>& also) {
   Profile p;
-  const std::vector<Part> parts = micro_batches(spec.batch, choices.micro_batch);
-  const bool accumulates = parts.size() > 1 || parts[0].count > 1;
-  p.options = keep_options(config, parts[0].size, costs);
+  const bool accumulates = micro_batch_count(spec.batch, choices.micro_batch) > 1;
+  p.options = keep_options(config, micro_batches(spec.batch, choices.micro_batch)[0].size, costs);
   if (also && std::find(p.options.begin(), p.options.end(), *also) == p.options.end()) {
     p.options.insert(p.options.begin() + 1, *also);
   }
@@ -244,10 +243,9 @@ Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choice
 }
 
 Estimate estimate(const Profile& p, const DitConfig& config, const Schedule& schedule) {
-  // The last action that reads each block's input, as made by the action before it.
+  // The last action that reads the block input that action i made; `count` is the embedding.
   const auto count = static_cast<int>(schedule.size());
-  std::vector<int> last_reader(count + 1,
-                               -1);  // of the input that action i (or the embedding) made
+  std::vector<int> last_reader(count + 1, -1);
   std::vector<int> maker(config.depth() + 1, count);
   std::vector<KeepSet> kept(config.depth());
   for (int i = 0; i < count; ++i) {

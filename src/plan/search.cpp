@@ -13,7 +13,7 @@ namespace ebb {
 namespace {
 
 bool accumulates(const StepSpec& spec, int64_t micro_batch) {
-  return micro_batch > 0 && micro_batch < spec.batch;
+  return micro_batch_count(spec.batch, micro_batch) > 1;
 }
 
 // The batch in 1, 2, 3, 4, 6, 8, 12, 16 ... parts, as equal as they can be.
@@ -96,8 +96,8 @@ std::vector<Candidate> step_candidates(const DitConfig& config, const StepSpec& 
   });
   std::vector<Candidate> front;
   for (Candidate& candidate : all) {
-    if (front.empty() || candidate.bytes < front.back().bytes)
-      front.push_back(std::move(candidate));
+    const bool smaller = front.empty() || candidate.bytes < front.back().bytes;
+    if (smaller) front.push_back(std::move(candidate));
   }
   return front;
 }

@@ -89,14 +89,6 @@ std::vector<Calibration> parse_machines(const std::string& text, const std::stri
   return machines;
 }
 
-std::vector<Calibration> read_machines(const fs::path& path) {
-  InputFile file(path);
-  if (file.size() > kMostBytes) fail(Exit::disk, file.name() + ": too large for a calibration");
-  std::string text(static_cast<size_t>(file.size()), '\0');
-  text.resize(file.read(text.data(), text.size()));
-  return parse_machines(text, file.name());
-}
-
 std::string machines_text(const std::vector<Calibration>& machines) {
   std::string text = fmt::format("{{\"version\":{},\"machines\":[", kVersion);
   for (const Calibration& machine : machines) {
@@ -159,7 +151,7 @@ Calibration machine_calibration(const fs::path& file, const std::string& machine
   std::error_code ignored;
   if (!file.empty() && fs::exists(file, ignored)) {
     try {
-      machines = read_machines(file);
+      machines = parse_machines(read_text_file(file, kMostBytes), name);
     } catch (const Error&) {
       why = name + " is damaged: measuring again";
     }

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "kernels/cpu/device.h"
 #include "sample/draw.h"
-#include "train/budget.h"
+#include "train/outside.h"
 
 namespace ebb {
 
@@ -21,51 +21,36 @@ class Planner {
   Planner(const RunSpec& spec, const CostModel& costs)
       : spec_(spec),
         candidates_(step_candidates(spec.config, spec.step, spec.forced, costs, cpu_device())),
-        none_(measure_outside_bytes({}) + spec.held_bytes) {}
+        none_(outside_bytes({}, spec.data_bytes) + spec.held_bytes) {}
 
   // The fastest that fits, or the smallest.
   PlannedRun plan() {
     for (const Candidate& candidate : candidates_) {
-      // First by what any run takes, then by what the kernels of this size of micro-batch take.
-      if (candidate.bytes + none_ > limit()) continue;
-      std::optional<PlannedRun> made;
-      if (!outside_.count(size_of(candidate))) made = measured(candidate);
-      if (candidate.bytes + outside_.at(size_of(candidate)) > limit()) continue;
-      if (!made) made = place(candidate);
-      if (made->plans.arena_bytes + outside_.at(size_of(candidate)) > limit()) continue;
-      return settled(std::move(*made));
+      // First by the estimate of the arena: placing every buffer takes longer.
+      const auto known = outside_.find(candidate.choices.micro_batch);
+      const int64_t outside = known == outside_.end() ? none_ : known->second;
+      if (candidate.bytes + outside > spec_.budget_bytes) continue;
+      PlannedRun made = placed(candidate);
+      if (made.process_bytes() <= spec_.budget_bytes) return made;
     }
-    return settled(measured(candidates_.back()));
+    return placed(candidates_.back());
   }
 
-  int64_t floor_bytes() {
-    const PlannedRun floor = measured(candidates_.back());
-    return floor.plans.arena_bytes + outside_.at(size_of(candidates_.back()));
-  }
+  int64_t floor_bytes() { return placed(candidates_.back()).process_bytes(); }
 
  private:
-  // One process measures a little more than another: what `plan` named must be enough for `train`,
-  // so a part of the reserve may be missing.
-  int64_t limit() const { return spec_.budget_bytes + kMeasuringSlack; }
-
-  static int64_t size_of(const Candidate& candidate) { return candidate.choices.micro_batch; }
-
-  PlannedRun measured(const Candidate& candidate) {
+  PlannedRun placed(const Candidate& candidate) {
     PlannedRun made = place(candidate);
-    int64_t& outside = outside_[size_of(candidate)];
-    outside = std::max(outside, measure_outside_bytes(made.plans) + spec_.held_bytes);
-    prepared_ = size_of(candidate);
+    const int64_t size = candidate.choices.micro_batch;
+    if (!outside_.count(size)) {
+      outside_[size] = outside_bytes(made.plans, spec_.data_bytes) + spec_.held_bytes;
+    } else if (prepared_ != size) {
+      prepare_kernels(made.plans);
+    }
+    prepared_ = size;
+    made.outside_bytes = outside_.at(size);
+    made.fits = made.process_bytes() <= spec_.budget_bytes;
     return made;
-  }
-
-  PlannedRun settled(PlannedRun run) {
-    const int64_t size = run.step.choices.micro_batch;
-    if (prepared_ != size) measure_outside_bytes(run.plans);
-    const int64_t outside = outside_.at(size);
-    const int64_t left = spec_.budget_bytes - run.plans.arena_bytes;
-    run.fits = left >= outside - kMeasuringSlack;
-    run.outside_bytes = run.fits ? std::min(left, outside) : outside;
-    return run;
   }
 
   PlannedRun place(const Candidate& candidate) const {
@@ -98,10 +83,42 @@ class Planner {
   int64_t prepared_ = -1;               // the size whose kernels are compiled now
 };
 
-// "--batch 8 would need 1.8 GiB": the floor of a changed run.
-std::string way_out(RunSpec changed, const std::string& how, const CostModel& costs) {
+// A change that makes the run smaller: "--batch 8", and what it then takes at least.
+struct WayOut {
+  std::string how;
+  int64_t floor_bytes;
+};
+
+WayOut way_out(RunSpec changed, std::string how, const CostModel& costs) {
   changed.forced = {};
-  return fmt::format("{} would need {}", how, format_size(Planner(changed, costs).floor_bytes()));
+  return {std::move(how), Planner(changed, costs).floor_bytes()};
+}
+
+// Those that change the training least come first.
+std::vector<WayOut> ways_out(const RunSpec& spec, const CostModel& costs) {
+  std::vector<WayOut> ways;
+  const Forced& f = spec.forced;
+  if (f.micro_batch || f.layer_major || f.release || f.keep) {
+    ways.push_back(way_out(
+        spec, "leaving --recompute, --micro-batch, --order and --release to the planner", costs));
+  }
+  if (spec.step.batch > 1) {
+    RunSpec smaller = spec;
+    smaller.step.batch = std::max<int64_t>(1, spec.step.batch / 4);
+    ways.push_back(way_out(smaller, fmt::format("--batch {}", smaller.step.batch), costs));
+  }
+  if (spec.step.update && spec.step.ema) {
+    RunSpec without = spec;
+    without.step.ema = false;
+    if (without.sampler) without.sampler->weights_prefix = "";
+    ways.push_back(way_out(without, "--ema 0", costs));
+  }
+  if (spec.step.update && spec.config.depth() > 1) {
+    RunSpec half = spec;
+    half.config.blocks.resize(half.config.blocks.size() / 2);
+    ways.push_back(way_out(half, fmt::format("--depth {}", half.config.blocks.size()), costs));
+  }
+  return ways;
 }
 
 }  // namespace
@@ -112,10 +129,9 @@ PlannedRun plan_run(const RunSpec& spec, const CostModel& costs) {
 
 PlannedRun plan_run_and_floor(const RunSpec& spec, const CostModel& costs) {
   Planner planner(spec, costs);
-  const int64_t floor = planner.floor_bytes();
   PlannedRun planned = planner.plan();
-  planned.floor_bytes =
-      planned.fits ? std::min(floor, planned.process_bytes()) : planned.process_bytes();
+  planned.floor_bytes = planned.fits ? std::min(planner.floor_bytes(), planned.process_bytes())
+                                     : planned.process_bytes();
   return planned;
 }
 
@@ -126,73 +142,59 @@ PlannedRun plan_fitting_run(const RunSpec& spec, const CostModel& costs) {
 }
 
 void refuse_budget(const RunSpec& spec, const PlannedRun& planned, const CostModel& costs) {
-  std::vector<std::string> ways;
-  const Forced& f = spec.forced;
-  if (f.micro_batch || f.layer_major || f.release || f.keep) {
-    ways.push_back(way_out(spec,
-                           "leaving --recompute, --micro-batch, --order and --release to the "
-                           "planner",
-                           costs));
+  std::vector<WayOut> ways = ways_out(spec, costs);
+  std::stable_partition(ways.begin(), ways.end(),
+                        [&](const WayOut& way) { return way.floor_bytes <= spec.budget_bytes; });
+  std::vector<std::string> named;
+  for (const WayOut& way : ways) {
+    if (named.size() == 2) break;
+    named.push_back(fmt::format("{} would need {}", way.how, format_size(way.floor_bytes)));
   }
-  if (spec.step.batch > 1) {
-    RunSpec smaller = spec;
-    smaller.step.batch = std::max<int64_t>(1, spec.step.batch / 4);
-    if (smaller.sampler) smaller.sampler->batch = 1;
-    ways.push_back(way_out(smaller, fmt::format("--batch {}", smaller.step.batch), costs));
-  }
-  if (spec.step.update && spec.step.ema) {
-    RunSpec without = spec;
-    without.step.ema = false;
-    if (without.sampler) without.sampler->weights_prefix = "";
-    ways.push_back(way_out(without, "--ema 0", costs));
-  }
-  if (spec.step.update && ways.size() < 2) {
-    RunSpec half = spec;
-    half.config.blocks.resize(std::max<size_t>(1, half.config.blocks.size() / 2));
-    ways.push_back(way_out(half, fmt::format("--depth {}", half.config.blocks.size()), costs));
-  }
-  if (ways.size() > 2) ways.resize(2);
   fail(Exit::budget,
        fmt::format("plan: {} at --batch {} needs at least {}, over --memory {}", spec.name,
                    spec.step.batch, format_size(planned.process_bytes()),
                    format_size(spec.budget_bytes)),
-       fmt::format("exact techniques are all in use; {}", fmt::join(ways, ", ")));
+       fmt::format("exact techniques are all in use; {}", fmt::join(named, ", ")));
 }
 
 LargestBatch largest_batch(const std::function<RunSpec(int64_t batch)>& spec_of,
                            const CostModel& costs) {
-  const auto forced = [&](int64_t batch, bool full_speed) {
+  const auto wanted = [&](int64_t batch, bool full_speed) {
     RunSpec spec = spec_of(batch);
-    spec.sampler.reset();
-    if (full_speed) {
-      spec.forced = {batch, false, false, KeepSet::all()};
-    } else if (!spec.forced.micro_batch) {
-      spec.forced.micro_batch = 1;
-    }
+    if (full_speed) spec.forced = {batch, false, false, KeepSet::all()};
     return spec;
   };
-  const int64_t outside = measure_outside_bytes({});
-  const auto holds = [&](int64_t batch, bool full_speed) {
-    const RunSpec spec = forced(batch, full_speed);
-    const auto found = step_candidates(spec.config, spec.step, spec.forced, costs, cpu_device());
-    return found.back().bytes + outside + spec.held_bytes <= spec.budget_bytes;
+  const auto estimated_arena = [&](int64_t batch, bool full_speed) {
+    RunSpec spec = wanted(batch, full_speed);
+    if (!spec.forced.micro_batch) spec.forced.micro_batch = 1;
+    return step_candidates(spec.config, spec.step, spec.forced, costs, cpu_device()).back().bytes;
   };
-  // By estimate first; then the plan itself has the last word, with what its kernels take.
-  const auto largest = [&](bool full_speed) {
+  const auto estimated = [&](bool full_speed, int64_t beside_it) {
+    const int64_t room = spec_of(1).budget_bytes - beside_it;
     constexpr int64_t kMost = 1 << 20;
-    if (!holds(1, full_speed)) return int64_t{0};
+    if (estimated_arena(1, full_speed) > room) return int64_t{0};
     int64_t low = 1;
     int64_t high = 2;
-    while (high <= kMost && holds(high, full_speed)) low = std::exchange(high, 2 * high);
-    while (high - low > std::max<int64_t>(1, low / 64)) {
+    while (high <= kMost && estimated_arena(high, full_speed) <= room) {
+      low = std::exchange(high, 2 * high);
+    }
+    while (high - low > 1) {
       const int64_t middle = (low + high) / 2;
-      (holds(middle, full_speed) ? low : high) = middle;
+      (estimated_arena(middle, full_speed) <= room ? low : high) = middle;
     }
-    low = std::min(low, kMost);
-    while (low > 0 && !plan_run(forced(low, full_speed), costs).fits) {
-      low -= std::max<int64_t>(1, low / 16);
+    return std::min(low, kMost);
+  };
+  // By estimate; then the plan itself has the last word, with what its kernels take.
+  const auto largest = [&](bool full_speed) {
+    const RunSpec one = spec_of(1);
+    int64_t batch = estimated(full_speed, outside_bytes({}, one.data_bytes) + one.held_bytes);
+    while (batch > 0) {
+      const PlannedRun run = plan_run(wanted(batch, full_speed), costs);
+      if (run.fits) break;
+      const int64_t beside_it = run.process_bytes() - estimated_arena(batch, full_speed);
+      batch = std::min(batch - 1, estimated(full_speed, beside_it));
     }
-    return low;
+    return batch;
   };
   return {largest(true), largest(false)};
 }

@@ -21,6 +21,7 @@ struct RunSpec {
   std::optional<SamplerSpec> sampler;  // of pictures during training; its batch may become smaller
   Forced forced;
   int64_t budget_bytes = 0;
+  int64_t data_bytes = 0;  // of the data that is open
   int64_t held_bytes = 0;  // that the host will hold besides: decoders, a picture being encoded
 };
 

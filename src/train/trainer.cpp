@@ -226,6 +226,7 @@ RunSpec run_spec(const TrainOptions& o, const Source* source) {
   if (o.sample_every > 0) spec.sampler = o.sampler;
   if (source == nullptr) return spec;
   spec.step.loader_bytes = Loader::memory_bytes(*source, loader_options(o));
+  spec.data_bytes = source->held_bytes();
   spec.held_bytes = o.loader_threads * source->heap_bytes();
   if (o.sample_every > 0) spec.held_bytes += sample_output(o, *source, 0).held_bytes();
   return spec;

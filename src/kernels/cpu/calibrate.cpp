@@ -7,6 +7,7 @@
 #include <chrono>
 #include <fstream>
 
+#include "base/median.h"
 #include "base/text.h"
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/pages.h"
@@ -223,11 +224,8 @@ class Samples {
   void add(double seconds, bool disturbed) { (disturbed ? disturbed_ : clean_).push_back(seconds); }
   size_t clean() const { return clean_.size(); }
   double best_guess() const {
-    std::vector<double> values = clean_;
-    if (values.empty()) return *std::min_element(disturbed_.begin(), disturbed_.end());
-    const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
+    return clean_.empty() ? *std::min_element(disturbed_.begin(), disturbed_.end())
+                          : median(clean_);
   }
 
  private:
