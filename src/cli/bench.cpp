@@ -4,10 +4,12 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "base/median.h"
 #include "base/text.h"
+#include "cli/profile.h"
 #include "cli/resolve.h"
 #include "cli/verbs.h"
 #include "kernels/cpu/device.h"
@@ -52,12 +54,14 @@ std::map<GemmShape, int> gemm_shapes(const Program& program) {
 
 class Bench {
  public:
-  Bench(const TrainOptions& options, const PlannedRun& planned)
+  Bench(const TrainOptions& options, const PlannedRun& planned, bool profiled)
       : o_(options),
         planned_(planned),
         arena_(planned.plans.arena_bytes),
-        step_(planned.step_plan(), cpu_device(), arena_.data()),
+        step_(planned.step_plan(), cpu_device(), arena_.data(),
+              profiled ? Executor::Mode::timed : Executor::Mode::normal),
         shapes_(gemm_shapes(planned.step_plan().program)) {
+    if (profiled) profile_.emplace(planned.step_plan().program);
     for (const ParamSpec& spec : parameters(o_.config)) {
       initialise(step_.host(spec.name), spec, 1, o_.config);
     }
@@ -70,6 +74,7 @@ class Bench {
     peak_ = process_peak_bytes();  // of training alone: the GEMMs to compare with take memory too
     for (int64_t round = 2; round < rounds + 2; ++round) {
       step_seconds_.push_back(run_step(round));
+      if (profile_) profile_->add(step_.timeline());
       for (const auto& [shape, count] : shapes_) gemm_seconds_[shape].push_back(run_gemm(shape));
     }
   }
@@ -99,6 +104,7 @@ class Bench {
       j["planned_process_bytes"] = planned_.process_bytes();
       j["threads"] = cpu_threads();
       j["isa"] = cpu_isa();
+      if (profile_) j["profile"] = profile_->json(measure_limits());
       fmt::print("{}\n", j.dump(2));
       return;
     }
@@ -111,6 +117,7 @@ class Bench {
     fmt::print("  ratio  {:>7.3f}\n", model / sgemm);
     fmt::print("  peak   {:>10} of the process, {} planned\n", format_size(peak_),
                format_size(planned_.process_bytes()));
+    if (profile_) profile_->print(measure_limits());
   }
 
  private:
@@ -144,6 +151,7 @@ class Bench {
   const std::map<GemmShape, int> shapes_;
   std::vector<double> step_seconds_;
   std::map<GemmShape, std::vector<double>> gemm_seconds_;
+  std::optional<StepProfile> profile_;
   int64_t peak_ = 0;
 };
 
@@ -157,7 +165,7 @@ int run_bench(Settings s) {
   TrainOptions options = resolve_training(s, config, nullptr);
   options.budget_bytes = resolve_budget(s);
   const PlannedRun planned = plan_fitting_run(run_spec(options, nullptr), machine_costs());
-  Bench bench(options, planned);
+  Bench bench(options, planned, s.profile);
   bench.run(s.rounds);
   bench.report(s.json);
   return 0;

@@ -46,7 +46,7 @@ struct Settings {
   // the rest
   std::string out, config, weights_file, batch_file, csv, target;
   int64_t rounds = 5;
-  bool json = false;
+  bool json = false, profile = false;
 
   std::map<std::string, std::string>
       given;  // what the user said, by setting name: "--batch" or file:line

@@ -261,13 +261,14 @@ std::map<std::string, List> make_tables() {
        budget_settings()});
   tables["inspect"] = {json(), whole("image-size", &Settings::image_size, 1,
                                      "size that images of a folder are brought to", 16384)};
-  tables["bench"] =
-      join({model_settings(),
-            {class_count(), batch_size("samples of one step")},
-            {whole("rounds", &Settings::rounds, 1, "measured rounds", 1000), json(),
-             real("clip", &Settings::clip, 0, 1e9, "largest gradient norm (default 1)")},
-            technique_settings(),
-            budget_settings()});
+  tables["bench"] = join(
+      {model_settings(),
+       {class_count(), batch_size("samples of one step")},
+       {whole("rounds", &Settings::rounds, 1, "measured rounds", 1000), json(),
+        on_off("profile", &Settings::profile, "each op's share, and its rate against its limit"),
+        real("clip", &Settings::clip, 0, 1e9, "largest gradient norm (default 1)")},
+       technique_settings(),
+       budget_settings()});
   tables["compare"] = join(
       {model_settings(),
        {class_count(), batch_size("samples of one step"), thread_count(),

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kVersion = 2;  // of the file and of how is measured
+constexpr int64_t kVersion = 3;  // of the file and of how is measured
 constexpr int64_t kMostBytes = 1 << 20;
 constexpr size_t kMostMachines = 16, kMostPoints = 1000;
 

@@ -7,13 +7,10 @@
 #include <chrono>
 #include <fstream>
 
-#include "base/median.h"
 #include "base/text.h"
 #include "kernels/cpu/device.h"
-#include "kernels/cpu/pages.h"
-#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/trial.h"
 #include "kernels/cpu/vec.h"
-#include "program/signature.h"
 
 namespace ebb {
 
@@ -116,116 +113,16 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Reads more memory with every thread than its own caches hold.
-class Evictor {
- public:
-  void sweep() const {
-    const int64_t lines = pages_.bytes() / kLine;
-    cpu::parallel_range(lines, 1, kLine, [&](int64_t begin, int64_t end) {
-      const auto* bytes = reinterpret_cast<const volatile char*>(pages_.data());
-      for (int64_t i = begin; i < end; ++i) static_cast<void>(bytes[i * kLine]);
-    });
-  }
-
- private:
-  static constexpr int64_t kLine = 64;
-  cpu::Pages pages_{int64_t{6} << 20, cpu::Pages::Size::huge};
-};
-
-// One op with buffers of its own in memory that all ops share, one after the other.
-class Trial {
- public:
-  explicit Trial(const OpParams& params) : params_(params), signature_(signature(params)) {
-    for (const auto* args : {&signature_.reads, &signature_.writes, &signature_.updates}) {
-      for (const Arg& arg : *args) bytes_ += cpu::whole_lines(arg_bytes(arg));
-    }
-    scratch_bytes_ = cpu_device().scratch_bytes(params);
-  }
-
-  int64_t bytes() const { return bytes_ + cpu::whole_lines(scratch_bytes_); }
-
-  // The seconds of one run. As in a step, weights, gradients and moments have left the caches since
-  // they were last used, while activations come from the op before.
-  double run(std::byte* memory, const Evictor& evictor) const {
-    std::vector<const std::byte*> reads;
-    std::vector<std::byte*> writes, updates;
-    std::byte* next = memory;
-    const auto take = [&](const Arg& arg) {
-      std::byte* place = next;
-      next += cpu::whole_lines(arg_bytes(arg));
-      return place;
-    };
-    for (const Arg& arg : signature_.reads) reads.push_back(take(arg));
-    for (const Arg& arg : signature_.writes) writes.push_back(take(arg));
-    for (const Arg& arg : signature_.updates) updates.push_back(take(arg));
-    const auto fill_all = [&](bool state) {
-      for (size_t i = 0; i < reads.size(); ++i) {
-        if (is_state(signature_.reads[i]) == state) {
-          fill(signature_.reads[i], const_cast<std::byte*>(reads[i]));
-        }
-      }
-      for (size_t i = 0; i < writes.size(); ++i) {
-        if (is_state(signature_.writes[i]) == state) fill(signature_.writes[i], writes[i]);
-      }
-      for (size_t i = 0; i < updates.size(); ++i) {
-        if (is_state(signature_.updates[i]) == state) fill(signature_.updates[i], updates[i]);
-      }
-    };
-    fill_all(true);
-    evictor.sweep();
-    fill_all(false);
-    const Scalars scalars;
-    Call call;
-    call.reads = reads;
-    call.writes = writes;
-    call.updates = updates;
-    call.scratch = {next, static_cast<size_t>(scratch_bytes_)};
-    call.scalars = &scalars;
-    const double start = now();
-    cpu_device().run(params_, call);
-    return now() - start;
-  }
-
- private:
-  bool is_state(const Arg& arg) const {
-    if (std::holds_alternative<Zero>(params_)) return true;  // of gradients
-    constexpr std::string_view kState[] = {"w", "dw", "g", "m", "v", "ema", "table", "dtable"};
-    return std::find(std::begin(kState), std::end(kState), arg.name) != std::end(kState);
-  }
-
-  static int64_t arg_bytes(const Arg& arg) {
-    return element_count(arg.shape) * dtype_bytes(arg.type);
-  }
-
-  // Numbers that suit any op: positive and below one, so also variances and norms; times in the
-  // middle, for the first one takes another path of the loss; labels 0.
-  static void fill(const Arg& arg, std::byte* place) {
-    const int64_t count = element_count(arg.shape);
-    if (arg.type != DType::f32) {
-      std::fill(place, place + arg_bytes(arg), std::byte{0});
-      return;
-    }
-    auto* values = reinterpret_cast<float*>(place);
-    const bool times = std::string_view(arg.name) == "t";
-    for (int64_t i = 0; i < count; ++i) {
-      values[i] = times ? 500.0f : 0.01f * static_cast<float>(i % 64 + 1);
-    }
-  }
-
-  OpParams params_;
-  Signature signature_;
-  int64_t bytes_ = 0;
-  int64_t scratch_bytes_ = 0;
-};
-
-// The times of one shape. A run during which the system took a CPU away tells of the system.
+// The times of one shape. A run during which the system took a CPU away tells of the system, and
+// whatever else disturbs makes it longer: the first quartile is what the kernel itself takes.
 class Samples {
  public:
   void add(double seconds, bool disturbed) { (disturbed ? disturbed_ : clean_).push_back(seconds); }
   size_t clean() const { return clean_.size(); }
   double best_guess() const {
-    return clean_.empty() ? *std::min_element(disturbed_.begin(), disturbed_.end())
-                          : median(clean_);
+    std::vector<double> values = clean_.empty() ? disturbed_ : clean_;
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 4];
   }
 
  private:
@@ -266,7 +163,7 @@ std::vector<OpTiming> calibrate_cpu() {
   constexpr size_t kWanted = 5;     // clean samples of each shape
   constexpr int kLeastRounds = 3;   // and however long they take
   constexpr double kSeconds = 6.5;  // no other round starts later
-  std::vector<Trial> trials;
+  std::vector<cpu::Trial> trials;
   int64_t bytes = 0;
   const std::vector<OpParams> shapes = calibration_shapes();
   for (const OpParams& params : shapes) {
@@ -275,8 +172,8 @@ std::vector<OpTiming> calibrate_cpu() {
   }
   const cpu::Pages pages(bytes, cpu::Pages::Size::huge);
   const double start = now();
-  const Evictor evictor;
-  for (const Trial& trial : trials)
+  const cpu::Evictor evictor;
+  for (const cpu::Trial& trial : trials)
     trial.run(pages.data(), evictor);  // threads, pages, compiled kernels
   // All shapes in turn, again and again: what slows the machine for a while spoils one sample of
   // many shapes rather than all samples of one.

@@ -44,5 +44,7 @@ int64_t warm_up_cpu(const Linear& shape);
 enum class GemmRole { forward, backward_input, backward_weight };
 void plain_sgemm(GemmRole role, int64_t R, int64_t K, int64_t N, const float* a, const float* b,
                  float* c);
+// A copy by all threads, for the rate that the memory can do.
+void plain_copy(float* to, const float* from, int64_t n);
 
 }  // namespace ebb

@@ -5,6 +5,8 @@
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/pages.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vec.h"
 
 namespace ebb {
 
@@ -36,6 +38,12 @@ int64_t warm_up_cpu(const Linear& shape) {
   run(input, {y, w}, {x}, {});
   run(weight, {y, x}, {}, {w});
   return bytes;
+}
+
+void plain_copy(float* to, const float* from, int64_t n) {
+  cpu::parallel_range(n, 4096, 1, [&](int64_t begin, int64_t end) {
+    cpu::for_lanes(begin, end, [&](int64_t i, auto get, auto put) { put(to + i, get(from + i)); });
+  });
 }
 
 }  // namespace ebb

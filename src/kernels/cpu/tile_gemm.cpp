@@ -55,6 +55,29 @@ void panel(float* c, int64_t ldc, const float* a, int64_t a_row, int64_t a_col, 
 
 }  // namespace
 
+namespace {
+
+// (rows, K) with rows `stride` apart becomes (K, width): column j is row j, columns past `rows` are
+// 0.
+void pack_transposed(float* packed, const float* b, int64_t stride, int64_t K, int64_t rows,
+                     int64_t width) {
+  for (int64_t first = 0; first < width; first += kLanes) {
+    const int64_t real = std::clamp<int64_t>(rows - first, 0, kLanes);
+    for (int64_t k = 0; k < K; k += kLanes) {
+      const int64_t depth = std::min<int64_t>(kLanes, K - k);
+      Vec block[kLanes] = {};
+      for (int64_t j = 0; j < real; ++j) {
+        const float* in = b + (first + j) * stride + k;
+        block[j] = depth == kLanes ? load(in) : load_part(in, depth);
+      }
+      transpose(block);
+      for (int64_t i = 0; i < depth; ++i) store(packed + (k + i) * width + first, block[i]);
+    }
+  }
+}
+
+}  // namespace
+
 void pack_panels(float* packed, const float* b, int64_t k_stride, int64_t j_stride, int64_t K,
                  int64_t N) {
   const int64_t stored = padded(N);
@@ -69,10 +92,7 @@ void pack_panels(float* packed, const float* b, int64_t k_stride, int64_t j_stri
         for (int64_t j = real; j < width; ++j) out[k * width + j] = 0;
       }
     } else {
-      for (int64_t j = 0; j < width; ++j) {
-        const float* in = b + (first + j) * j_stride;
-        for (int64_t k = 0; k < K; ++k) out[k * width + j] = j < real ? in[k * k_stride] : 0;
-      }
+      pack_transposed(out, b + first * j_stride, j_stride, K, real, width);
     }
   }
 }

@@ -26,7 +26,8 @@ inline int64_t padded(int64_t n) { return round_up(n, kLanes); }
 // Floats of a packed (K, N).
 inline int64_t packed_size(int64_t K, int64_t N) { return K * padded(N); }
 
-// Packs b (K, N), element (k, j) at b[k * k_stride + j * j_stride]; columns past N are 0.
+// Packs b (K, N), element (k, j) at b[k * k_stride + j * j_stride], one of the strides being 1;
+// columns past N are 0.
 void pack_panels(float* packed, const float* b, int64_t k_stride, int64_t j_stride, int64_t K,
                  int64_t N);
 

@@ -43,22 +43,45 @@ inline void store_part(float* p, Vec v, int64_t n) {
 inline Vec min(Vec a, Vec b) { return a < b ? a : b; }
 inline Vec max(Vec a, Vec b) { return a > b ? a : b; }
 
-// Sums in a fixed order: halves, quarters, ...
-inline float sum(Vec v) {
-  float lanes[kLanes];
-  store(lanes, v);
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-  }
-  return lanes[0];
+// Lane i is v[order(i)], or of two vectors one after the other.
+template <typename Order>
+inline Vec shuffle(Vec a, Vec b, Order order) {
+  VecI lanes;
+  for (int i = 0; i < kLanes; ++i) lanes[i] = order(i);
+  return __builtin_shuffle(a, b, lanes);
 }
 
+// All lanes into one, in a fixed order: halves, quarters, ...
+template <typename Join>
+inline float fold(Vec v, Join join) {
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    v = join(v, shuffle(v, v, [width](int i) { return (i + width) % kLanes; }));
+  }
+  return v[0];
+}
+
+inline float sum(Vec v) {
+  return fold(v, [](Vec a, Vec b) { return a + b; });
+}
 inline float max_lane(Vec v) {
-  float lanes[kLanes];
-  store(lanes, v);
-  float best = lanes[0];
-  for (int i = 1; i < kLanes; ++i) best = lanes[i] > best ? lanes[i] : best;
-  return best;
+  return fold(v, [](Vec a, Vec b) { return max(a, b); });
+}
+
+// rows[i][j] becomes rows[j][i].
+inline void transpose(Vec (&rows)[kLanes]) {
+#pragma GCC unroll 4
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) {
+      if (i & width) continue;
+      const Vec upper = rows[i];
+      const Vec lower = rows[i + width];
+      rows[i] =
+          shuffle(upper, lower, [width](int j) { return j & width ? kLanes + j - width : j; });
+      rows[i + width] =
+          shuffle(upper, lower, [width](int j) { return j & width ? kLanes + j : j + width; });
+    }
+  }
 }
 
 // e^x, within 2 ulp on [-87.3, 88.3]; below it 0 to within 2e-38, above it the value at 88.3.

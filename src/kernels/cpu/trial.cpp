@@ -1,0 +1,91 @@
+#include "kernels/cpu/trial.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string_view>
+
+#include "kernels/cpu/device.h"
+#include "kernels/cpu/parallel.h"
+
+namespace ebb::cpu {
+
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+int64_t arg_bytes(const Arg& arg) { return element_count(arg.shape) * dtype_bytes(arg.type); }
+
+// Numbers that suit any op: positive and below one, so also variances and norms; times in the
+// middle, for the first one takes another path of the loss; labels 0.
+void fill(const Arg& arg, std::byte* place) {
+  const int64_t count = element_count(arg.shape);
+  if (arg.type != DType::f32) {
+    std::fill(place, place + arg_bytes(arg), std::byte{0});
+    return;
+  }
+  auto* values = reinterpret_cast<float*>(place);
+  const bool times = std::string_view(arg.name) == "t";
+  for (int64_t i = 0; i < count; ++i) {
+    values[i] = times ? 500.0f : 0.01f * static_cast<float>(i % 64 + 1);
+  }
+}
+
+}  // namespace
+
+void Evictor::sweep() const {
+  constexpr int64_t kLine = 64;
+  parallel_range(pages_.bytes() / kLine, 1, kLine, [&](int64_t begin, int64_t end) {
+    const auto* bytes = reinterpret_cast<const volatile char*>(pages_.data());
+    for (int64_t i = begin; i < end; ++i) static_cast<void>(bytes[i * kLine]);
+  });
+}
+
+Trial::Trial(const OpParams& params) : params_(params), signature_(signature(params)) {
+  for (const auto* args : {&signature_.reads, &signature_.writes, &signature_.updates}) {
+    for (const Arg& arg : *args) bytes_ += whole_lines(arg_bytes(arg));
+  }
+  scratch_bytes_ = cpu_device().scratch_bytes(params);
+}
+
+bool Trial::is_state(const Arg& arg) const {
+  if (std::holds_alternative<Zero>(params_)) return true;  // of gradients
+  constexpr std::string_view kState[] = {"w", "dw", "g", "m", "v", "ema", "table", "dtable"};
+  return std::find(std::begin(kState), std::end(kState), arg.name) != std::end(kState);
+}
+
+double Trial::run(std::byte* memory, const Evictor& evictor) const {
+  std::vector<const std::byte*> reads;
+  std::vector<std::byte*> writes, updates;
+  std::vector<std::pair<const Arg*, std::byte*>> all;
+  std::byte* next = memory;
+  const auto take = [&](const Arg& arg) {
+    all.emplace_back(&arg, next);
+    next += whole_lines(arg_bytes(arg));
+    return all.back().second;
+  };
+  for (const Arg& arg : signature_.reads) reads.push_back(take(arg));
+  for (const Arg& arg : signature_.writes) writes.push_back(take(arg));
+  for (const Arg& arg : signature_.updates) updates.push_back(take(arg));
+  const auto fill_all = [&](bool state) {
+    for (const auto& [arg, place] : all) {
+      if (is_state(*arg) == state) fill(*arg, place);
+    }
+  };
+  fill_all(true);
+  evictor.sweep();
+  fill_all(false);
+  const Scalars scalars;
+  Call call;
+  call.reads = reads;
+  call.writes = writes;
+  call.updates = updates;
+  call.scratch = {next, static_cast<size_t>(scratch_bytes_)};
+  call.scalars = &scalars;
+  const double start = now();
+  cpu_device().run(params_, call);
+  return now() - start;
+}
+
+}  // namespace ebb::cpu
