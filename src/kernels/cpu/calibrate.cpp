@@ -7,6 +7,7 @@
 #include <chrono>
 #include <fstream>
 
+#include "base/median.h"
 #include "base/text.h"
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/trial.h"
@@ -113,16 +114,14 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The times of one shape. A run during which the system took a CPU away tells of the system, and
-// whatever else disturbs makes it longer: the first quartile is what the kernel itself takes.
+// The times of one shape. A run during which the system took a CPU away tells of the system.
 class Samples {
  public:
   void add(double seconds, bool disturbed) { (disturbed ? disturbed_ : clean_).push_back(seconds); }
   size_t clean() const { return clean_.size(); }
   double best_guess() const {
-    std::vector<double> values = clean_.empty() ? disturbed_ : clean_;
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 4];
+    return clean_.empty() ? *std::min_element(disturbed_.begin(), disturbed_.end())
+                          : median(clean_);
   }
 
  private:
