@@ -18,6 +18,7 @@ TEST(LinearOps, AgreeWithTheReference) {
     check_against_reference(Linear{R, K, N});
     check_against_reference(LinearBackwardInput{R, K, N});
     check_against_reference(LinearBackwardWeight{R, K, N});
+    check_against_reference(LinearBackwardWeight{R, K, N, true});
     check_against_reference(LinearBackwardBias{R, N});
   }
 }

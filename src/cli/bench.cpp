@@ -54,14 +54,14 @@ std::map<GemmShape, int> gemm_shapes(const Program& program) {
 
 class Bench {
  public:
-  Bench(const TrainOptions& options, const PlannedRun& planned, bool profiled)
+  Bench(const TrainOptions& options, const PlannedRun& planned, const CostModel* profiled_with)
       : o_(options),
         planned_(planned),
         arena_(planned.plans.arena_bytes),
         step_(planned.step_plan(), cpu_device(), arena_.data(),
-              profiled ? Executor::Mode::timed : Executor::Mode::normal),
+              profiled_with ? Executor::Mode::timed : Executor::Mode::normal),
         shapes_(gemm_shapes(planned.step_plan().program)) {
-    if (profiled) profile_.emplace(planned.step_plan().program);
+    if (profiled_with) profile_.emplace(planned.step_plan().program, *profiled_with);
     for (const ParamSpec& spec : parameters(o_.config)) {
       initialise(step_.host(spec.name), spec, 1, o_.config);
     }
@@ -164,8 +164,9 @@ int run_bench(Settings s) {
   const DitConfig config = resolve_model(s, nullptr);
   TrainOptions options = resolve_training(s, config, nullptr);
   options.budget_bytes = resolve_budget(s);
-  const PlannedRun planned = plan_fitting_run(run_spec(options, nullptr), machine_costs());
-  Bench bench(options, planned, s.profile);
+  const CostModel costs = machine_costs();
+  const PlannedRun planned = plan_fitting_run(run_spec(options, nullptr), costs);
+  Bench bench(options, planned, s.profile ? &costs : nullptr);
   bench.run(s.rounds);
   bench.report(s.json);
   return 0;

@@ -10,7 +10,6 @@
 #include "base/median.h"
 #include "base/text.h"
 #include "kernels/cpu/device.h"
-#include "plan/cost.h"
 
 namespace ebb {
 
@@ -81,6 +80,7 @@ std::vector<StepProfile::Row> StepProfile::rows() const {
     row.shape = shape;
     row.calls += times[i];
     row.seconds += median(seconds_[i]);
+    row.predicted += static_cast<double>(times[i]) * costs_.seconds(op.params);
     row.flops += static_cast<double>(times[i]) * op.flops();
     row.bytes += static_cast<double>(times[i] * bytes_moved(op.params));
   }
@@ -98,6 +98,7 @@ nlohmann::ordered_json StepProfile::json(const MachineLimits& limits) const {
                     {"shape", row.shape},
                     {"calls", row.calls},
                     {"seconds", row.seconds},
+                    {"predicted_seconds", row.predicted},
                     {"gflops", row.flops / row.seconds * 1e-9},
                     {"gbytes_per_second", row.bytes / row.seconds * 1e-9},
                     {"limit", limits.by_flops(row.flops, row.bytes) ? "flops" : "bytes"},
@@ -119,13 +120,13 @@ void StepProfile::print(const MachineLimits& limits) const {
       "\n  the machine does {:.1f} GFLOP/s and moves {:.1f} GB/s; what fits in its caches can "
       "be above\n\n",
       limits.flops_per_second * 1e-9, limits.bytes_per_second * 1e-9);
-  fmt::print("  {:>10} {:>6}  {:>5} {:>8} {:>6} {:>9}  op\n", "time", "share", "calls", "GFLOP/s",
-             "GB/s", "of limit");
+  fmt::print("  {:>10} {:>6} {:>9} {:>6} {:>8} {:>6} {:>9}  op\n", "time", "share", "predicted",
+             "calls", "GFLOP/s", "GB/s", "of limit");
   for (const Row& row : all) {
-    fmt::print("  {:>10} {:>5.1f}%  {:>5} {:>8.1f} {:>6.1f} {:>4.2f} {}  {} {}\n",
-               format_seconds(row.seconds), 100 * row.seconds / total, row.calls,
-               row.flops / row.seconds * 1e-9, row.bytes / row.seconds * 1e-9,
-               limits.bound(row.flops, row.bytes) / row.seconds,
+    fmt::print("  {:>10} {:>5.1f}% {:>9} {:>6} {:>8.1f} {:>6.1f} {:>4.2f} {}  {} {}\n",
+               format_seconds(row.seconds), 100 * row.seconds / total,
+               format_seconds(row.predicted), row.calls, row.flops / row.seconds * 1e-9,
+               row.bytes / row.seconds * 1e-9, limits.bound(row.flops, row.bytes) / row.seconds,
                limits.by_flops(row.flops, row.bytes) ? "FLOP" : "byte", row.kind, row.shape);
   }
   fmt::print("  {:>10}  in all; {} if every op were at its limit\n", format_seconds(total),

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/cost.h"
 #include "program/program.h"
 #include "run/executor.h"
 
@@ -25,7 +26,7 @@ std::string op_shape(const OpParams& params);
 
 class StepProfile {
  public:
-  explicit StepProfile(const Program& program) : program_(program) {}
+  StepProfile(const Program& program, const CostModel& costs) : program_(program), costs_(costs) {}
 
   // The timeline of one step.
   void add(const std::vector<TimelinePoint>& timeline);
@@ -37,11 +38,12 @@ class StepProfile {
   struct Row {  // all ops of one kind; of linear layers and attention, of one shape
     std::string kind, shape;
     int64_t calls = 0;
-    double seconds = 0, flops = 0, bytes = 0;
+    double seconds = 0, predicted = 0, flops = 0, bytes = 0;
   };
   std::vector<Row> rows() const;  // the longest first
 
   const Program& program_;
+  const CostModel& costs_;
   std::vector<std::vector<double>> seconds_;  // by op, of each step
 };
 

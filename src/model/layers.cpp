@@ -26,15 +26,25 @@ const Params::Entry& Params::entry(const std::string& name) const {
 
 Buf Params::weight(const std::string& name) const { return entry(name).weight; }
 
+void Params::declare_gradient(Builder& b, const std::string& name) {
+  require(!b.in_loop(), "model: the gradient of {} begins inside a loop", name);
+  Entry& e = entries_.at(name);
+  e.gradient = b.declare_numbered(
+      {"grad." + name, e.spec.layer, Purpose::gradient, DType::f32, e.spec.shape});
+}
+
 Buf Params::gradient(Builder& b, const std::string& name) {
   if (!entry(name).gradient) {
-    require(!b.in_loop(), "model: the gradient of {} begins inside a loop", name);
-    Entry& e = entries_.at(name);
-    e.gradient = b.declare_numbered(
-        {"grad." + name, e.spec.layer, Purpose::gradient, DType::f32, e.spec.shape});
-    b.emit("zero." + name, Zero{element_count(e.spec.shape)}, {}, {e.gradient});
+    declare_gradient(b, name);
+    b.emit("zero." + name, Zero{element_count(entry(name).spec.shape)}, {}, {entry(name).gradient});
   }
   return entry(name).gradient;
+}
+
+Params::Sum Params::gradient_sum(Builder& b, const std::string& name) {
+  const bool begins = !entry(name).gradient;
+  if (begins) declare_gradient(b, name);
+  return {entry(name).gradient, begins};
 }
 
 void Params::start_gradients(Builder& b, const std::string& layer) {
@@ -109,8 +119,10 @@ void LinearLayer::backward_params_only(Builder& b, const std::string& label, Buf
 
 void LinearLayer::add_gradients(Builder& b, const std::string& label, Buf dy, Buf x) const {
   const Linear op = sizes(b, 0, element_count(b.shape(dy)));
-  const Buf dw = params_->gradient(b, name_ + ".weight");
-  b.emit(label + ".weight", LinearBackwardWeight{op.R, op.K, op.N}, {dy, x}, {}, {dw});
+  const auto [dw, begins] = params_->gradient_sum(b, name_ + ".weight");
+  const std::vector<Buf> into = {dw};
+  b.emit(label + ".weight", LinearBackwardWeight{op.R, op.K, op.N, begins}, {dy, x},
+         begins ? into : std::vector<Buf>{}, begins ? std::vector<Buf>{} : into);
   const Buf db = params_->gradient(b, name_ + ".bias");
   b.emit(label + ".bias", LinearBackwardBias{op.R, op.N}, {dy}, {}, {db});
 }

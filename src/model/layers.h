@@ -12,13 +12,20 @@
 namespace ebb {
 
 // The parameters of a model inside one program: weights by the reference's names, and gradients
-// that come into being, as zeros, when the first op is about to add to them.
+// that come into being when the first op is about to add to them.
 class Params {
  public:
   // Declares resident weights. `prefix` picks a set: "" the weights, "ema." their average.
   Params(Builder& b, const std::vector<ParamSpec>& specs, const std::string& prefix = "");
   Buf weight(const std::string& name) const;
+  // As zeros, or with what was added so far.
   Buf gradient(Builder& b, const std::string& name);
+  // For an op that can do without the zeros: it begins the gradient, or adds to it.
+  struct Sum {
+    Buf gradient;
+    bool begins;
+  };
+  Sum gradient_sum(Builder& b, const std::string& name);
 
   // Zeros for every gradient of a layer, or of all layers: to be called before a loop that adds to
   // them, for within it each time round would begin at zero.
@@ -44,6 +51,7 @@ class Params {
     Buf weight, gradient;
   };
   const Entry& entry(const std::string& name) const;
+  void declare_gradient(Builder& b, const std::string& name);
   std::map<std::string, Entry> entries_;
   std::vector<std::string> order_;
   Release release_;

@@ -139,10 +139,11 @@ struct LinearBackwardInput {
   double flops() const { return 2.0 * R * K * N; }
 };
 
-// dy (R, N), x (R, K); updates dw (N, K) += dyᵀ x
+// dy (R, N), x (R, K); updates dw (N, K) += dyᵀ x or, where the gradient begins, -> dw = dyᵀ x
 struct LinearBackwardWeight {
   static constexpr const char* kName = "linear_backward_weight";
   int64_t R, K, N;
+  bool begins = false;
   double flops() const { return 2.0 * R * K * N; }
 };
 

@@ -85,7 +85,9 @@ Signature of(const LinearBackwardInput& op) {
 }
 
 Signature of(const LinearBackwardWeight& op) {
-  return {{f32("dy", {op.R, op.N}), f32("x", {op.R, op.K})}, {}, {f32("dw", {op.N, op.K})}};
+  Signature s{{f32("dy", {op.R, op.N}), f32("x", {op.R, op.K})}, {}, {}};
+  (op.begins ? s.writes : s.updates).push_back(f32("dw", {op.N, op.K}));
+  return s;
 }
 
 Signature of(const LinearBackwardBias& op) {

@@ -58,10 +58,10 @@ int64_t key_tiles(int64_t T) { return (T + kKeys - 1) / kKeys; }
 namespace {
 
 struct ForwardScratch {
-  float *kt, *v, *s, *o, *peak, *total;
+  float *kt, *v, *s, *o, *peak, *total, *rescale;
   static int64_t floats(int64_t T, int64_t d) {
     return key_tiles(T) * (packed_size(d, kKeys) + packed_size(kKeys, d)) + kQueries * kKeys +
-           kQueries * padded(d) + 2 * kQueries + 6 * 16;
+           kQueries * padded(d) + 3 * kQueries + 7 * 16;
   }
   ForwardScratch(float* memory, int64_t T, int64_t d) {
     Pieces pieces(memory);
@@ -71,39 +71,57 @@ struct ForwardScratch {
     o = pieces.take(kQueries * padded(d));
     peak = pieces.take(kQueries);
     total = pieces.take(kQueries);
+    rescale = pieces.take(kQueries);
   }
 };
+
+float largest(const float* s, int64_t count) {
+  Vec top = splat(-std::numeric_limits<float>::infinity());
+  int64_t j = 0;
+  for (; j + kLanes <= count; j += kLanes) top = max(top, load(s + j));
+  float best = max_lane(top);
+  for (; j < count; ++j) best = std::max(best, s[j]);
+  return best;
+}
+
+// s = exp(scale s - peak); the sum of it.
+float exp_row(float* s, int64_t count, float scale, float peak) {
+  const Vec factor = splat(scale);
+  const Vec shift = splat(peak);
+  Vec sums{};
+  int64_t j = 0;
+  for (; j + kLanes <= count; j += kLanes) {
+    const Vec p = exp(load(s + j) * factor - shift);
+    store(s + j, p);
+    sums += p;
+  }
+  float total = sum(sums);
+  if (j < count) {
+    const Vec p = exp(load_part(s + j, count - j) * factor - shift);
+    store_part(s + j, p, count - j);
+    for (int64_t l = 0; l < count - j; ++l) total += p[l];
+  }
+  return total;
+}
 
 // s (rows, keys) scores -> exp(s - new peak); updates peak, total, and rescales o to the new peak.
 void softmax_tile(const ForwardScratch& w, int64_t rows, int64_t keys, int64_t o_width,
                   float scale) {
+  float* before = w.rescale;
   for (int64_t i = 0; i < rows; ++i) {
-    float* s = w.s + i * kKeys;
-    Vec top = splat(-std::numeric_limits<float>::infinity());
-    for_lanes(0, keys / kLanes * kLanes,
-              [&](int64_t j, auto get, auto) { top = max(top, get(s + j)); });
-    float peak = max_lane(top);
-    for (int64_t j = keys / kLanes * kLanes; j < keys; ++j) peak = std::max(peak, s[j]);
-    peak = std::max(w.peak[i], peak * scale);
-    Vec sums{};
-    int64_t j = 0;
-    for (; j + kLanes <= keys; j += kLanes) {
-      const Vec p = exp(load(s + j) * splat(scale) - splat(peak));
-      store(s + j, p);
-      sums += p;
-    }
-    if (j < keys) {
-      const Vec p = exp(load_part(s + j, keys - j) * splat(scale) - splat(peak));
-      store_part(s + j, p, keys - j);
-      for (int64_t l = 0; l < keys - j; ++l) sums[l] += p[l];
-    }
-    const float rescale = std::exp(w.peak[i] - peak);
-    w.total[i] = w.total[i] * rescale + sum(sums);
-    w.peak[i] = peak;
-    if (rescale != 1.0f) {
-      float* o = w.o + i * o_width;
-      for (int64_t c = 0; c < o_width; ++c) o[c] *= rescale;
-    }
+    before[i] = w.peak[i];
+    w.peak[i] = std::max(w.peak[i], scale * largest(w.s + i * kKeys, keys));
+  }
+  for_lanes(0, rows, [&](int64_t i, auto get, auto put) {
+    put(w.rescale + i, exp(get(before + i) - get(w.peak + i)));
+  });
+  for (int64_t i = 0; i < rows; ++i) {
+    const float total = exp_row(w.s + i * kKeys, keys, scale, w.peak[i]);
+    w.total[i] = w.total[i] * w.rescale[i] + total;
+    if (w.rescale[i] == 1.0f) continue;
+    float* o = w.o + i * o_width;
+    const Vec factor = splat(w.rescale[i]);
+    for (int64_t c = 0; c < o_width; c += kLanes) store(o + c, load(o + c) * factor);
   }
 }
 
@@ -210,9 +228,12 @@ struct BackwardTask {
       pack_panels(w.dout + at, dout + first * head.o_row, head.o_row, 1, rows, op.d);
     }
     for (int64_t i = 0; i < op.T; ++i) {
-      float total = 0;
-      for (int64_t c = 0; c < op.d; ++c) total += dout[i * head.o_row + c] * o[i * head.o_row + c];
-      w.dr[i] = total;
+      const int64_t row = i * head.o_row;
+      Vec total{};
+      for_lanes(0, op.d, [&](int64_t c, auto get, auto) {
+        total += get(dout + row + c) * get(o + row + c);
+      });
+      w.dr[i] = sum(total);
     }
     std::memset(w.dq, 0, op.T * padded(op.d) * sizeof(float));
   }

@@ -119,7 +119,7 @@ MatmulShape shape_of(const LinearBackwardInput& op) {
   return {op.R, op.K, op.N, false, false, false, false};
 }
 MatmulShape shape_of(const LinearBackwardWeight& op) {
-  return {op.N, op.K, op.R, true, false, false, true};
+  return {op.N, op.K, op.R, true, false, false, !op.begins};
 }
 
 constexpr int64_t kBiasRows = 128;  // rows summed into one partial result
@@ -143,7 +143,8 @@ void run(const LinearBackwardInput& op, const Call& call) {
 
 void run(const LinearBackwardWeight& op, const Call& call) {
   matmul(shape_of(op))
-      .run(call.update(0), call.read(0), call.read(1), nullptr, call.scratch.data());
+      .run(op.begins ? call.write(0) : call.update(0), call.read(0), call.read(1), nullptr,
+           call.scratch.data());
 }
 
 void run(const LinearBackwardBias& op, const Call& call) {

@@ -34,12 +34,12 @@ void reference(const LinearBackwardInput& op, const Refs<T>& r) {
 template <typename T>
 void reference(const LinearBackwardWeight& op, const Refs<T>& r) {
   const T *dy = r.reads[0], *x = r.reads[1];
-  T* dw = r.updates[0];
+  T* dw = op.begins ? r.writes[0] : r.updates[0];
   for (int64_t j = 0; j < op.N; ++j) {
     for (int64_t k = 0; k < op.K; ++k) {
       T sum = 0;
       for (int64_t i = 0; i < op.R; ++i) sum += dy[i * op.N + j] * x[i * op.K + k];
-      dw[j * op.K + k] += sum;
+      dw[j * op.K + k] = op.begins ? sum : dw[j * op.K + k] + sum;
     }
   }
 }
