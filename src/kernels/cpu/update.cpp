@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vec.h"
 
 namespace ebb::cpu {
 
@@ -46,35 +47,45 @@ void run(const ClipScale& op, const Call& call) {
       op.limit > 0 ? static_cast<float>(std::min(1.0, op.limit / (norm + 1e-6))) : 1.0f;
 }
 
-void run(const AdamW& op, const Call& call) {
+namespace {
+
+// One pass over w, m, v and, where there is one, the average.
+template <bool kAveraged>
+void adamw(const AdamW& op, const Call& call) {
   const float* g = call.read(0);
-  const float* clip = call.read(1);
-  if (!std::isfinite(clip[0])) return;
   float* w = call.update(0);
   float* m = call.update(1);
   float* v = call.update(2);
-  float* ema = op.ema ? call.update(3) : nullptr;
+  float* ema = kAveraged ? call.update(3) : nullptr;
   const Scalars& s = *call.scalars;
-  const float factor = clip[1];
-  const auto beta2 = static_cast<float>(op.beta2);
-  const auto share1 = static_cast<float>(1 - op.beta1);
-  const auto share2 = static_cast<float>(1 - op.beta2);
-  const auto eps = static_cast<float>(op.eps);
-  const auto keep = static_cast<float>(1 - s.lr * op.decay);
-  const float rate = s.lr / s.bias1;
-  const float root_bias2 = std::sqrt(s.bias2);
-  const auto ema_share = static_cast<float>(1 - s.ema_decay);
+  const Vec factor = splat(call.read(1)[1]);
+  const Vec beta2 = splat(static_cast<float>(op.beta2));
+  const Vec share1 = splat(static_cast<float>(1 - op.beta1));
+  const Vec share2 = splat(static_cast<float>(1 - op.beta2));
+  const Vec eps = splat(static_cast<float>(op.eps));
+  const Vec keep = splat(static_cast<float>(1 - s.lr * op.decay));
+  const Vec rate = splat(s.lr / s.bias1);
+  const Vec correct2 = splat(1.0f / std::sqrt(s.bias2));
+  const Vec ema_share = splat(static_cast<float>(1 - s.ema_decay));
   parallel_range(op.n, 4096, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const float grad = g[i] * factor;
-      m[i] = m[i] + share1 * (grad - m[i]);
-      v[i] = beta2 * v[i] + share2 * grad * grad;
-      w[i] = w[i] * keep - rate * m[i] / (std::sqrt(v[i]) / root_bias2 + eps);
-    }
-    if (ema) {
-      for (int64_t i = begin; i < end; ++i) ema[i] += ema_share * (w[i] - ema[i]);
-    }
+    for_lanes(begin, end, [&](int64_t i, auto get, auto put) {
+      const Vec grad = get(g + i) * factor;
+      const Vec first = get(m + i) + share1 * (grad - get(m + i));
+      const Vec second = beta2 * get(v + i) + share2 * grad * grad;
+      const Vec next = get(w + i) * keep - rate * first / (sqrt(second) * correct2 + eps);
+      put(m + i, first);
+      put(v + i, second);
+      put(w + i, next);
+      if constexpr (kAveraged) put(ema + i, get(ema + i) + ema_share * (next - get(ema + i)));
+    });
   });
+}
+
+}  // namespace
+
+void run(const AdamW& op, const Call& call) {
+  if (!std::isfinite(call.read(1)[0])) return;
+  op.ema ? adamw<true>(op, call) : adamw<false>(op, call);
 }
 
 }  // namespace ebb::cpu

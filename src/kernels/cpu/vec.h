@@ -11,6 +11,7 @@
 
 namespace ebb::cpu {
 
+// Of AVX-512's intrinsics the masked ones are used: g++ 12 warns of the others by mistake.
 #if defined(__AVX512F__)
 inline constexpr int kVecBytes = 64;
 #else
@@ -21,7 +22,8 @@ inline constexpr int kLanes = kVecBytes / 4;
 typedef float Vec __attribute__((vector_size(kVecBytes)));
 typedef int32_t VecI __attribute__((vector_size(kVecBytes)));
 
-inline Vec splat(float x) { return Vec{} + x; }
+// x - 0 is x for every x, so this is the broadcast alone; x + 0 would be an addition, for -0.
+inline Vec splat(float x) { return x - Vec{}; }
 
 inline Vec load(const float* p) {
   Vec v;
@@ -44,8 +46,28 @@ inline void store_part(float* p, Vec v, int64_t n) {
   for (int64_t i = 0; i < n; ++i) p[i] = lanes[i];
 }
 
+// b where either is NaN, as the machine's own instructions do it.
+#if defined(__AVX512F__)
+inline Vec min(Vec a, Vec b) { return _mm512_maskz_min_ps(0xFFFF, a, b); }
+inline Vec max(Vec a, Vec b) { return _mm512_maskz_max_ps(0xFFFF, a, b); }
+#elif defined(__AVX__)
+inline Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
+inline Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+#else
 inline Vec min(Vec a, Vec b) { return a < b ? a : b; }
 inline Vec max(Vec a, Vec b) { return a > b ? a : b; }
+#endif
+
+inline Vec sqrt(Vec x) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_sqrt_ps(0xFFFF, x);
+#elif defined(__AVX__)
+  return _mm256_sqrt_ps(x);
+#else
+  for (int i = 0; i < kLanes; ++i) x[i] = __builtin_sqrtf(x[i]);
+  return x;
+#endif
+}
 
 // Lane i is v[order(i)], or of two vectors one after the other.
 template <typename Order>
@@ -91,7 +113,7 @@ inline void transpose(Vec (&rows)[kLanes]) {
 // e^x, within 2 ulp on [-87.3, 88.3]; below it 0 to within 2e-38, above it the value at 88.3.
 // NaN stays NaN.
 inline Vec exp(Vec x) {
-  const Vec clamped = x < splat(-87.3f) ? splat(-87.3f) : (x > splat(88.3f) ? splat(88.3f) : x);
+  const Vec clamped = max(splat(-87.3f), min(splat(88.3f), x));
   const Vec magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to the nearest integer
   const Vec n = (clamped * splat(1.44269504f) + magic) - magic;
   const Vec r = (clamped - n * splat(0.693359375f)) - n * splat(-2.12194440e-4f);
@@ -111,7 +133,7 @@ inline Vec exp(Vec x) {
 // 1 / x within 2 ulp for 2^-126 <= |x| <= 2^126: an estimate and Newton's step, no division.
 inline Vec reciprocal(Vec x) {
 #if defined(__AVX512F__)
-  Vec r = _mm512_maskz_rcp14_ps(0xFFFF, x);  // g++ 12 warns of the one without a mask
+  Vec r = _mm512_maskz_rcp14_ps(0xFFFF, x);
 #elif defined(__AVX__)
   Vec r = _mm256_rcp_ps(x);
   r = r * (splat(2.0f) - x * r);
