@@ -20,11 +20,12 @@ void run(const SquaredNorm& op, const Call& call) {
   auto* partial = reinterpret_cast<double*>(call.scratch.data());
   parallel_range(norm_chunks(op.n), 1, kNormChunk, [&](int64_t begin, int64_t end) {
     for (int64_t chunk = begin; chunk < end; ++chunk) {
-      double lanes[8] = {};
+      constexpr int kSums = 32;  // side by side: each waits for its own last addition
+      double lanes[kSums] = {};
       const int64_t last = std::min(op.n, (chunk + 1) * kNormChunk);
       int64_t i = chunk * kNormChunk;
-      for (; i + 8 <= last; i += 8) {
-        for (int l = 0; l < 8; ++l) lanes[l] += static_cast<double>(g[i + l]) * g[i + l];
+      for (; i + kSums <= last; i += kSums) {
+        for (int l = 0; l < kSums; ++l) lanes[l] += static_cast<double>(g[i + l]) * g[i + l];
       }
       for (; i < last; ++i) lanes[0] += static_cast<double>(g[i]) * g[i];
       double total = 0;
