@@ -34,7 +34,7 @@ class CalibrationCache : public ::testing::Test {
       for (const OpParams& shape : calibration_shapes()) {
         timings.push_back({shape, 1e-3 / (3 + measured_ + static_cast<double>(timings.size()))});
       }
-      return timings;
+      return Measurement{timings, busy_};
     });
     said_ = ::testing::internal::GetCapturedStderr();
     return found;
@@ -69,6 +69,7 @@ class CalibrationCache : public ::testing::Test {
   fs::path folder_, file_;
   std::string said_;
   int measured_ = 0;
+  bool busy_ = false;
 };
 
 TEST_F(CalibrationCache, IsWrittenAndReadBackEqual) {
@@ -131,6 +132,22 @@ TEST_F(CalibrationCache, HostileNumbersAreDamage) {
   put(whole);
   spoil("\"version\":", "\"version\":9999999999999999999");
   expect_damaged();
+}
+
+TEST_F(CalibrationCache, OfABusyMachineIsKeptForMinutesOnly) {
+  busy_ = true;
+  get("here");
+  EXPECT_NE(said_.find("warning: calibration: other programs were running"), std::string::npos);
+  get("here");
+  EXPECT_EQ(measured_, 1);
+  const std::string content = text();
+  const size_t from = content.find("\"expires\":");
+  spoil(content.substr(from, content.find(',', from) - from), "\"expires\":1000000000");
+  busy_ = false;
+  get("here");
+  EXPECT_EQ(measured_, 2);
+  EXPECT_NE(said_.find("measuring again"), std::string::npos);
+  EXPECT_NE(text().find("\"expires\":0"), std::string::npos);
 }
 
 TEST_F(CalibrationCache, OtherShapesAreMeasuredAgain) {

@@ -1,4 +1,5 @@
 // What plan, bench and inspect tell other programs.
+#include <set>
 #include <sstream>
 
 #include "cli_fixture.h"
@@ -137,6 +138,31 @@ TEST_F(CliPlan, ABenchIsOneJsonObject) {
   EXPECT_EQ(bench["tokens"], 4);
   for (const char* key : {"step_seconds", "model_gflops", "sgemm_gflops", "of_sgemm"}) {
     EXPECT_GT(bench[key], 0) << key;
+  }
+}
+
+TEST_F(CliPlan, AProfileHoldsEveryOpOfTheStepAndItsLimit) {
+  const Args bench =
+      Args{"bench", "--image-size", "8", "--batch", "2", "--rounds", "2", "--profile"} + model();
+  const Json profile = json(bench + Args{"--json"})["profile"];
+  EXPECT_GT(profile["flops_limit"], 0);
+  EXPECT_GT(profile["bytes_limit"], 0);
+  std::set<std::string> kinds;
+  for (const Json& op : profile["ops"]) {
+    expect_keys(op, {"op", "shape", "calls", "seconds", "predicted_seconds", "gflops",
+                     "gbytes_per_second", "limit", "of_limit"});
+    kinds.insert(op["op"]);
+    EXPECT_GT(op["seconds"], 0) << op;
+    EXPECT_GT(op["calls"], 0) << op;
+    EXPECT_TRUE(op["limit"] == "flops" || op["limit"] == "bytes") << op;
+  }
+  for (const char* kind : {"linear", "linear_backward_weight", "attention", "attention_backward",
+                           "gelu", "adaln", "ddpm_loss", "squared_norm", "adamw"}) {
+    EXPECT_EQ(kinds.count(kind), 1) << kind;
+  }
+  const std::string table = succeed(bench).out;
+  for (const char* word : {"of limit", "GFLOP/s", "adamw", "if every op were at its limit"}) {
+    EXPECT_NE(table.find(word), std::string::npos) << table;
   }
 }
 

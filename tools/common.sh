@@ -2,7 +2,7 @@
 
 packages="g++ cmake ninja-build pkg-config libdnnl-dev libfmt-dev nlohmann-json3-dev
   libtomlplusplus-dev zlib1g-dev libpng-dev libjpeg-dev libxxhash-dev dataset-fashion-mnist"
-test_packages="libgtest-dev libzip-dev"
+test_packages="libgtest-dev libzip-dev libbenchmark-dev"
 
 say() { printf '\n== %s\n' "$*"; }
 

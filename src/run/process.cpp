@@ -1,5 +1,8 @@
 #include "run/process.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -69,6 +72,21 @@ int64_t process_peak_bytes() { return proc_field("/proc/self/status", "VmHWM"); 
 
 int64_t available_memory_bytes() {
   return std::min(proc_field("/proc/meminfo", "MemAvailable"), cgroup_left());
+}
+
+double cpu_seconds_of_others() {
+  std::ifstream file("/proc/stat");
+  std::string cpu;
+  int64_t user = 0, nice = 0, system = 0, idle = 0, wait = 0, irq = 0, softirq = 0, steal = 0;
+  file >> cpu >> user >> nice >> system >> idle >> wait >> irq >> softirq >> steal;
+  const auto busy = static_cast<double>(user + nice + system + irq + softirq + steal);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  rusage own{};
+  getrusage(RUSAGE_SELF, &own);
+  return busy / static_cast<double>(sysconf(_SC_CLK_TCK)) - seconds(own.ru_utime) -
+         seconds(own.ru_stime);
 }
 
 }  // namespace ebb

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
+#include <ctime>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -14,6 +16,7 @@
 #include "formats/input_file.h"
 #include "formats/json_reader.h"
 #include "kernels/cpu/device.h"
+#include "run/process.h"
 
 namespace ebb {
 
@@ -21,11 +24,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kVersion = 3;  // of the file and of how is measured
+constexpr int64_t kVersion = 4;  // of the file and of how is measured
 constexpr int64_t kMostBytes = 1 << 20;
+constexpr int64_t kBusySeconds = 600;  // for so long a disturbed measurement is better than none
 constexpr size_t kMostMachines = 16, kMostPoints = 1000;
 
-// ---- the file: {"version":1,"machines":[{"machine":"...","points":[["gelu",x,y,seconds],..]},..]}
+// ---- the file:
+// {"version":1,"machines":[{"machine":"...","expires":0,"points":[["gelu",x,y,seconds],..]},..]}
 
 double read_size(JsonReader& json, double least, double most) {
   if (!json.next_element()) json.refuse("the end of a point", "four values");
@@ -52,6 +57,8 @@ Calibration read_machine(JsonReader& json) {
   for (std::string key; json.next_key(key);) {
     if (key == "machine") {
       machine.machine = json.read_string();
+    } else if (key == "expires") {
+      machine.expires = json.read_int();
     } else if (key == "points") {
       json.begin_array();
       while (json.next_element()) {
@@ -92,8 +99,9 @@ std::vector<Calibration> parse_machines(const std::string& text, const std::stri
 std::string machines_text(const std::vector<Calibration>& machines) {
   std::string text = fmt::format("{{\"version\":{},\"machines\":[", kVersion);
   for (const Calibration& machine : machines) {
-    text += fmt::format("{}\n{{\"machine\":{},\"points\":[", &machine == &machines[0] ? "" : ",",
-                        json_quote(machine.machine));
+    text += fmt::format("{}\n{{\"machine\":{},\"expires\":{},\"points\":[",
+                        &machine == &machines[0] ? "" : ",", json_quote(machine.machine),
+                        machine.expires);
     for (const CostPoint& point : machine.points) {
       text += fmt::format("{}\n[{},{},{},{}]", &point == &machine.points[0] ? "" : ",",
                           json_quote(point.kind), point.x, point.y, point.seconds);
@@ -144,7 +152,7 @@ fs::path calibration_file() {
 }
 
 Calibration machine_calibration(const fs::path& file, const std::string& machine,
-                                const std::function<std::vector<OpTiming>()>& measure) {
+                                const std::function<Measurement()>& measure) {
   const std::string name = printable(file.string());
   std::string why = "first use on this machine with these threads: measuring";
   std::vector<Calibration> machines;
@@ -159,13 +167,16 @@ Calibration machine_calibration(const fs::path& file, const std::string& machine
   const auto found = std::find_if(machines.begin(), machines.end(),
                                   [&](const Calibration& each) { return each.machine == machine; });
   if (found != machines.end()) {
-    if (is_complete(*found)) return *found;
-    why = name + " is of another version: measuring again";
+    const bool expired = found->expires != 0 && std::time(nullptr) >= found->expires;
+    if (is_complete(*found) && !expired) return *found;
+    why = expired ? "the last was made while other programs ran: measuring again"
+                  : name + " is of another version: measuring again";
     machines.erase(found);
   }
   fmt::print(stderr, "calibration: {}, about 5 s\n", why);
-  Calibration made{machine, {}};
-  for (const OpTiming& timing : measure()) {
+  const Measurement measured = measure();
+  Calibration made{machine, {}, measured.busy ? std::time(nullptr) + kBusySeconds : 0};
+  for (const OpTiming& timing : measured.timings) {
     made.points.push_back(cost_point(timing.params, timing.seconds));
   }
   if (made.points.empty()) {
@@ -173,6 +184,12 @@ Calibration machine_calibration(const fs::path& file, const std::string& machine
                "warning: calibration: the measuring process died: predicted times are those "
                "of a middling machine\n");
     return made;
+  }
+  if (measured.busy) {
+    fmt::print(stderr,
+               "warning: calibration: other programs were running: predicted times are rough for "
+               "the next {} minutes\n",
+               kBusySeconds / 60);
   }
   if (machines.size() == kMostMachines) machines.erase(machines.begin());
   machines.push_back(made);
@@ -182,9 +199,36 @@ Calibration machine_calibration(const fs::path& file, const std::string& machine
 
 namespace {
 
+// The share of all CPUs that other programs had in the meantime.
+class Others {
+ public:
+  double share() const {
+    const double wall = now() - start_;
+    const auto cpus = static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN));
+    return (cpu_seconds_of_others() - before_) / std::max(1e-9, wall * cpus);
+  }
+
+ private:
+  static double now() {
+    const auto since = std::chrono::steady_clock::now().time_since_epoch();
+    return std::chrono::duration<double>(since).count();
+  }
+  const double start_ = now();
+  const double before_ = cpu_seconds_of_others();
+};
+
+// Each shape's seconds, then the share of others.
+std::vector<double> measured_numbers() {
+  const Others others;
+  std::vector<double> numbers;
+  for (const OpTiming& timing : calibrate_cpu()) numbers.push_back(timing.seconds);
+  numbers.push_back(others.share());
+  return numbers;
+}
+
 // In a process of its own: what measuring takes is never part of this one, whose budget may be
 // smaller. Nothing comes back from a process that was killed.
-std::vector<OpTiming> calibrate_apart() {
+Measurement calibrate_apart() {
   int ends[2];
   if (pipe(ends) != 0) return {};
   end_cpu_threads();
@@ -192,30 +236,31 @@ std::vector<OpTiming> calibrate_apart() {
   if (child == 0) {
     close(ends[0]);
     try {
-      std::vector<double> seconds;
-      for (const OpTiming& timing : calibrate_cpu()) seconds.push_back(timing.seconds);
-      const auto bytes = static_cast<ssize_t>(seconds.size() * sizeof(double));
-      _exit(write(ends[1], seconds.data(), bytes) == bytes ? 0 : 1);
+      const std::vector<double> numbers = measured_numbers();
+      const auto bytes = static_cast<ssize_t>(numbers.size() * sizeof(double));
+      _exit(write(ends[1], numbers.data(), bytes) == bytes ? 0 : 1);
     } catch (const std::exception&) {
       _exit(1);
     }
   }
   close(ends[1]);
-  std::vector<OpTiming> timings;
-  for (const OpParams& shape : calibration_shapes()) {
-    double seconds = 0;
-    ssize_t got = -1;
-    while (child > 0 && (got = read(ends[0], &seconds, sizeof seconds)) < 0 && errno == EINTR) {
-    }
-    if (got != sizeof seconds) break;
-    timings.push_back({shape, seconds});
+  std::vector<double> numbers;
+  for (double number = 0; child > 0;) {
+    const ssize_t got = read(ends[0], &number, sizeof number);
+    if (got < 0 && errno == EINTR) continue;
+    if (got != sizeof number) break;
+    numbers.push_back(number);
   }
   close(ends[0]);
   int status = 1;
   while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (status != 0 || timings.size() != calibration_shapes().size()) timings.clear();
-  return timings;
+  const std::vector<OpParams> shapes = calibration_shapes();
+  if (status != 0 || numbers.size() != shapes.size() + 1) return {};
+  constexpr double kDisturbing = 0.15;
+  Measurement made{{}, numbers.back() > kDisturbing};
+  for (size_t i = 0; i < shapes.size(); ++i) made.timings.push_back({shapes[i], numbers[i]});
+  return made;
 }
 
 }  // namespace

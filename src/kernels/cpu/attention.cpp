@@ -13,8 +13,9 @@ namespace ebb::cpu {
 
 namespace {
 
-constexpr int64_t kQueries = 48;      // rows of a tile: a multiple of kTileRows
-constexpr int64_t kKeys = 128;        // columns of a tile
+constexpr int64_t kQueries = 48;  // rows of a tile: a multiple of kTileRows
+constexpr int64_t kKeys = 128;    // columns of a tile
+constexpr float kLog2E = 1.44269504f;
 constexpr int64_t kWantedTasks = 16;  // below this many heads, a head is cut into several tasks
 
 // One head of one sample in qkv (B*T, 3*H*d) and o (B*T, H*d).
@@ -84,27 +85,28 @@ float largest(const float* s, int64_t count) {
   return best;
 }
 
-// s = exp(scale s - peak); the sum of it.
-float exp_row(float* s, int64_t count, float scale, float peak) {
+// s = 2^(scale s - peak); the sum of it.
+float exp2_row(float* s, int64_t count, float scale, float peak) {
   const Vec factor = splat(scale);
   const Vec shift = splat(peak);
   Vec sums{};
   int64_t j = 0;
   for (; j + kLanes <= count; j += kLanes) {
-    const Vec p = exp(load(s + j) * factor - shift);
+    const Vec p = exp2(load(s + j) * factor - shift);
     store(s + j, p);
     sums += p;
   }
   float total = sum(sums);
   if (j < count) {
-    const Vec p = exp(load_part(s + j, count - j) * factor - shift);
+    const Vec p = exp2(load_part(s + j, count - j) * factor - shift);
     store_part(s + j, p, count - j);
     for (int64_t l = 0; l < count - j; ++l) total += p[l];
   }
   return total;
 }
 
-// s (rows, keys) scores -> exp(s - new peak); updates peak, total, and rescales o to the new peak.
+// s (rows, keys) scores -> 2^(scale s - new peak); updates peak, total, and rescales o to the new
+// peak.
 void softmax_tile(const ForwardScratch& w, int64_t rows, int64_t keys, int64_t o_width,
                   float scale) {
   float* before = w.rescale;
@@ -113,10 +115,10 @@ void softmax_tile(const ForwardScratch& w, int64_t rows, int64_t keys, int64_t o
     w.peak[i] = std::max(w.peak[i], scale * largest(w.s + i * kKeys, keys));
   }
   for_lanes(0, rows, [&](int64_t i, auto get, auto put) {
-    put(w.rescale + i, exp(get(before + i) - get(w.peak + i)));
+    put(w.rescale + i, exp2(get(before + i) - get(w.peak + i)));
   });
   for (int64_t i = 0; i < rows; ++i) {
-    const float total = exp_row(w.s + i * kKeys, keys, scale, w.peak[i]);
+    const float total = exp2_row(w.s + i * kKeys, keys, scale, w.peak[i]);
     w.total[i] = w.total[i] * w.rescale[i] + total;
     if (w.rescale[i] == 1.0f) continue;
     float* o = w.o + i * o_width;
@@ -129,7 +131,7 @@ void forward_tile(const ForwardScratch& w, float* o, float* lse, const Head& hea
                   int64_t T, int64_t d) {
   const int64_t rows = std::min(kQueries, T - first);
   const int64_t width = padded(d);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(d));
+  const float scale = kLog2E / std::sqrt(static_cast<float>(d));
   std::memset(w.o, 0, rows * width * sizeof(float));
   for (int64_t i = 0; i < rows; ++i) {
     w.peak[i] = -std::numeric_limits<float>::max();
@@ -146,7 +148,7 @@ void forward_tile(const ForwardScratch& w, float* o, float* lse, const Head& hea
     const float inverse = 1.0f / w.total[i];
     float* out = o + head.o_offset + (first + i) * head.o_row;
     for (int64_t c = 0; c < d; ++c) out[c] = w.o[i * width + c] * inverse;
-    lse[first + i] = w.peak[i] + std::log(w.total[i]);
+    lse[first + i] = w.peak[i] / kLog2E + std::log(w.total[i]);
   }
 }
 
@@ -238,15 +240,16 @@ struct BackwardTask {
     std::memset(w.dq, 0, op.T * padded(op.d) * sizeof(float));
   }
 
-  // p = exp(scale s - lse) in w.p, ds = p (dp - dr) in w.dp, for `rows` queries and `keys` keys.
+  // p = exp(scale s - lse), as a power of two, in w.p, ds = p (dp - dr) in w.dp, for `rows` queries
+  // and `keys` keys.
   void probabilities(int64_t first, int64_t rows, int64_t keys) const {
     for (int64_t i = 0; i < rows; ++i) {
       float* p = w.p + i * kKeys;
       float* dp = w.dp + i * kKeys;
-      const Vec shift = splat(lse[first + i]);
+      const Vec shift = splat(kLog2E * lse[first + i]);
       const Vec dr = splat(w.dr[first + i]);
       for_lanes(0, keys, [&](int64_t j, auto get, auto put) {
-        const Vec value = exp(get(p + j) * splat(scale) - shift);
+        const Vec value = exp2(get(p + j) * splat(kLog2E * scale) - shift);
         put(p + j, value);
         put(dp + j, value * (get(dp + j) - dr));
       });

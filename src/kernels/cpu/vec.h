@@ -110,12 +110,42 @@ inline void transpose(Vec (&rows)[kLanes]) {
   }
 }
 
-// e^x, within 2 ulp on [-87.3, 88.3]; below it 0 to within 2e-38, above it the value at 88.3.
+// The nearest whole number, for |x| < 2^22.
+inline Vec nearest(Vec x) {
+  const Vec magic = splat(12582912.0f);  // 1.5 * 2^23: adding it leaves no digits behind the point
+  return (x + magic) - magic;
+}
+
+// p 2^n for whole n from -126 to 127 and p near 1: added to its exponent. NaN stays NaN.
+inline Vec times_power(Vec p, Vec n) {
+  VecI bits;
+  std::memcpy(&bits, &p, sizeof bits);
+  bits += __builtin_convertvector(n, VecI) << 23;
+  std::memcpy(&p, &bits, sizeof p);
+  return p;
+}
+
+// 2^x, within 2 ulp on [-125, 127]; below it 0 to within 3e-38, above it the value at 127. NaN
+// stays NaN.
+inline Vec exp2(Vec x) {
+  const Vec clamped = max(splat(-126.0f), min(splat(127.0f), x));
+  const Vec n = nearest(clamped);
+  const Vec r = clamped - n;
+  Vec p = splat(1.5345812e-4f);
+  p = p * r + splat(1.3399931e-3f);
+  p = p * r + splat(9.6184890e-3f);
+  p = p * r + splat(5.5503286e-2f);
+  p = p * r + splat(2.4022646e-1f);
+  p = p * r + splat(6.9314720e-1f);
+  return times_power(p * r + splat(1.0f), n);
+}
+
+// e^x, within 2 ulp on [-86.6, 88.3]; below it 0 to within 3e-38, above it the value at 88.3.
 // NaN stays NaN.
 inline Vec exp(Vec x) {
   const Vec clamped = max(splat(-87.3f), min(splat(88.3f), x));
-  const Vec magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to the nearest integer
-  const Vec n = (clamped * splat(1.44269504f) + magic) - magic;
+  const Vec n = nearest(clamped * splat(1.44269504f));
+  // ln 2 in two parts: n times the first is exact.
   const Vec r = (clamped - n * splat(0.693359375f)) - n * splat(-2.12194440e-4f);
   Vec p = splat(1.9875691500e-4f);
   p = p * r + splat(1.3981999507e-3f);
@@ -123,11 +153,7 @@ inline Vec exp(Vec x) {
   p = p * r + splat(4.1665795894e-2f);
   p = p * r + splat(1.6666665459e-1f);
   p = p * r + splat(5.0000001201e-1f);
-  p = p * r * r + r + splat(1.0f);
-  const VecI exponent = (__builtin_convertvector(n, VecI) + 127) << 23;
-  Vec scale;
-  std::memcpy(&scale, &exponent, sizeof scale);
-  return p * scale;
+  return times_power(p * r * r + r + splat(1.0f), n);
 }
 
 // 1 / x within 2 ulp for 2^-126 <= |x| <= 2^126: an estimate and Newton's step, no division.

@@ -1,0 +1,110 @@
+// The vector layer: its stated errors, its fixed order of sums, its transposed blocks.
+#include "kernels/cpu/vec.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/tile_gemm.h"
+
+namespace ebb::cpu {
+namespace {
+
+Vec ramp(float first, float step) {
+  Vec v;
+  for (int i = 0; i < kLanes; ++i) v[i] = first + step * static_cast<float>(i);
+  return v;
+}
+
+// The largest distance from the true value over [low, high], in units of the last place of it.
+template <typename Fast, typename True>
+double worst_ulp(float low, float high, Fast fast, True exact) {
+  constexpr int kPoints = 100'000;
+  double worst = 0;
+  for (int k = 0; k < kPoints; ++k) {
+    const float x = low + (high - low) * static_cast<float>(k) / kPoints;
+    const double wanted = exact(static_cast<double>(x));
+    const float near = static_cast<float>(wanted);
+    const double unit = std::nextafter(std::fabs(near), INFINITY) - std::fabs(near);
+    worst = std::max(worst, std::fabs(fast(splat(x))[kLanes - 1] - wanted) / unit);
+  }
+  return worst;
+}
+
+TEST(Vectors, FunctionsAreWithinTheirStatedErrors) {
+  const auto fast_exp = [](Vec v) { return exp(v); };
+  const auto true_exp = [](double x) { return std::exp(x); };
+  EXPECT_LE(worst_ulp(-86.6f, 88.3f, fast_exp, true_exp), 2);
+  EXPECT_LE(worst_ulp(-1, 1, fast_exp, true_exp), 2);
+  const auto power = [](Vec v) { return exp2(v); };
+  EXPECT_LE(worst_ulp(-125, 127, power, [](double x) { return std::exp2(x); }), 2);
+  const auto inverse = [](Vec v) { return reciprocal(v); };
+  EXPECT_LE(worst_ulp(1e-30f, 1, inverse, [](double x) { return 1 / x; }), 2);
+  EXPECT_LE(worst_ulp(1, 8e37f, inverse, [](double x) { return 1 / x; }), 2);
+  const auto gate = [](Vec v) { return sigmoid(v); };
+  EXPECT_LE(worst_ulp(-86, 86, gate, [](double x) { return 1 / (1 + std::exp(-x)); }), 4);
+}
+
+TEST(Vectors, FarValuesStayFiniteAndNanStaysNan) {
+  EXPECT_NEAR(exp(splat(-1000))[0], 0, 3e-38);
+  EXPECT_NEAR(exp2(splat(-1000))[0], 0, 3e-38);
+  EXPECT_TRUE(std::isfinite(exp(splat(1000))[0]));
+  EXPECT_NEAR(sigmoid(splat(-1000))[0], 0, 3e-38);
+  EXPECT_EQ(sigmoid(splat(1000))[0], 1);
+  const Vec nan = splat(std::numeric_limits<float>::quiet_NaN());
+  EXPECT_TRUE(std::isnan(exp(nan)[0]));
+  EXPECT_TRUE(std::isnan(exp2(nan)[0]));
+  EXPECT_TRUE(std::isnan(sigmoid(nan)[0]));
+}
+
+TEST(Vectors, SplatKeepsTheSignOfZero) { EXPECT_TRUE(std::signbit(splat(-0.0f)[kLanes - 1])); }
+
+TEST(Vectors, LanesAreAddedByHalves) {
+  float lanes[kLanes];
+  for (int i = 0; i < kLanes; ++i) lanes[i] = 1.0f / static_cast<float>(3 * i + 1);
+  const float found = sum(load(lanes));
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  }
+  EXPECT_EQ(found, lanes[0]);
+  EXPECT_EQ(max_lane(ramp(3, -1)), 3);
+  EXPECT_EQ(max_lane(ramp(3, 1)), 2 + kLanes);
+}
+
+TEST(Vectors, ABlockIsTransposed) {
+  Vec rows[kLanes];
+  for (int i = 0; i < kLanes; ++i) rows[i] = ramp(static_cast<float>(100 * i), 1);
+  transpose(rows);
+  for (int i = 0; i < kLanes; ++i) {
+    for (int j = 0; j < kLanes; ++j) EXPECT_EQ(rows[i][j], static_cast<float>(100 * j + i));
+  }
+}
+
+TEST(Vectors, PanelsHoldEveryElementOnceInBothOrientations) {
+  for (const int64_t K : {1, 7, 16, 33, 72}) {
+    for (const int64_t N : {1, 15, 16, 64, 65, 130}) {
+      std::vector<float> b(K * N);
+      for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i + 1);
+      std::vector<float> rows(packed_size(K, N), -1), columns(packed_size(K, N), -1);
+      pack_panels(rows.data(), b.data(), N, 1, K, N);
+      std::vector<float> turned(K * N);
+      for (int64_t k = 0; k < K; ++k) {
+        for (int64_t j = 0; j < N; ++j) turned[j * K + k] = b[k * N + j];
+      }
+      pack_panels(columns.data(), turned.data(), 1, K, K, N);
+      EXPECT_EQ(rows, columns) << K << " x " << N;
+      for (int64_t k = 0; k < K; ++k) {
+        for (int64_t j = 0; j < padded(N); ++j) {
+          const int64_t first = j / kPanel * kPanel;
+          const int64_t width = std::min(kPanel, padded(N) - first);
+          const float wanted = j < N ? b[k * N + j] : 0;
+          ASSERT_EQ(rows[first * K + k * width + j - first], wanted) << k << ", " << j;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ebb::cpu
