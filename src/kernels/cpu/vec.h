@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace ebb::cpu {
 
@@ -69,21 +70,28 @@ inline Vec sqrt(Vec x) {
 #endif
 }
 
-// Lane i is v[order(i)], or of two vectors one after the other.
+// Lane i is lane Order::of(i) of a, or of b where that is kLanes or more.
+template <typename Order, int... kLane>
+inline Vec shuffle(Vec a, Vec b, std::integer_sequence<int, kLane...>) {
+  return __builtin_shuffle(a, b, VecI{Order::of(kLane)...});
+}
 template <typename Order>
-inline Vec shuffle(Vec a, Vec b, Order order) {
-  VecI lanes;
-  for (int i = 0; i < kLanes; ++i) lanes[i] = order(i);
-  return __builtin_shuffle(a, b, lanes);
+inline Vec shuffle(Vec a, Vec b) {
+  return shuffle<Order>(a, b, std::make_integer_sequence<int, kLanes>());
 }
 
+template <int kBy>
+struct Rotated {
+  static constexpr int of(int i) { return (i + kBy) % kLanes; }
+};
+
 // All lanes into one, in a fixed order: halves, quarters, ...
-template <typename Join>
+template <int kWidth = kLanes / 2, typename Join>
 inline float fold(Vec v, Join join) {
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    v = join(v, shuffle(v, v, [width](int i) { return (i + width) % kLanes; }));
-  }
-  return v[0];
+  if constexpr (kWidth == 0)
+    return v[0];
+  else
+    return fold<kWidth / 2>(join(v, shuffle<Rotated<kWidth>>(v, v)), join);
 }
 
 inline float sum(Vec v) {
@@ -93,21 +101,28 @@ inline float max_lane(Vec v) {
   return fold(v, [](Vec a, Vec b) { return max(a, b); });
 }
 
+// Of two rows that lie kWidth apart, squares of that width change places across the diagonal.
+template <int kWidth>
+struct UpperRow {
+  static constexpr int of(int j) { return j & kWidth ? kLanes + j - kWidth : j; }
+};
+template <int kWidth>
+struct LowerRow {
+  static constexpr int of(int j) { return j & kWidth ? kLanes + j : j + kWidth; }
+};
+
 // rows[i][j] becomes rows[j][i].
+template <int kWidth = kLanes / 2>
 inline void transpose(Vec (&rows)[kLanes]) {
-#pragma GCC unroll 4
-  for (int width = kLanes / 2; width > 0; width /= 2) {
 #pragma GCC unroll 16
-    for (int i = 0; i < kLanes; ++i) {
-      if (i & width) continue;
-      const Vec upper = rows[i];
-      const Vec lower = rows[i + width];
-      rows[i] =
-          shuffle(upper, lower, [width](int j) { return j & width ? kLanes + j - width : j; });
-      rows[i + width] =
-          shuffle(upper, lower, [width](int j) { return j & width ? kLanes + j : j + width; });
-    }
+  for (int i = 0; i < kLanes; ++i) {
+    if (i & kWidth) continue;
+    const Vec upper = rows[i];
+    const Vec lower = rows[i + kWidth];
+    rows[i] = shuffle<UpperRow<kWidth>>(upper, lower);
+    rows[i + kWidth] = shuffle<LowerRow<kWidth>>(upper, lower);
   }
+  if constexpr (kWidth > 1) transpose<kWidth / 2>(rows);
 }
 
 // The nearest whole number, for |x| < 2^22.
