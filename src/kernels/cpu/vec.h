@@ -131,6 +131,14 @@ inline Vec nearest(Vec x) {
   return (x + magic) - magic;
 }
 
+// The highest power's coefficient first.
+template <typename... Coefficients>
+inline Vec polynomial(Vec x, float highest, Coefficients... lower) {
+  Vec p = splat(highest);
+  ((p = p * x + splat(lower)), ...);
+  return p;
+}
+
 // p 2^n for whole n from -126 to 127 and p near 1: added to its exponent. NaN stays NaN.
 inline Vec times_power(Vec p, Vec n) {
   VecI bits;
@@ -146,13 +154,9 @@ inline Vec exp2(Vec x) {
   const Vec clamped = max(splat(-126.0f), min(splat(127.0f), x));
   const Vec n = nearest(clamped);
   const Vec r = clamped - n;
-  Vec p = splat(1.5345812e-4f);
-  p = p * r + splat(1.3399931e-3f);
-  p = p * r + splat(9.6184890e-3f);
-  p = p * r + splat(5.5503286e-2f);
-  p = p * r + splat(2.4022646e-1f);
-  p = p * r + splat(6.9314720e-1f);
-  return times_power(p * r + splat(1.0f), n);
+  return times_power(polynomial(r, 1.5345812e-4f, 1.3399931e-3f, 9.6184890e-3f, 5.5503286e-2f,
+                                2.4022646e-1f, 6.9314720e-1f, 1.0f),
+                     n);
 }
 
 // e^x, within 2 ulp on [-86.6, 88.3]; below it 0 to within 3e-38, above it the value at 88.3.
@@ -162,12 +166,8 @@ inline Vec exp(Vec x) {
   const Vec n = nearest(clamped * splat(1.44269504f));
   // ln 2 in two parts: n times the first is exact.
   const Vec r = (clamped - n * splat(0.693359375f)) - n * splat(-2.12194440e-4f);
-  Vec p = splat(1.9875691500e-4f);
-  p = p * r + splat(1.3981999507e-3f);
-  p = p * r + splat(8.3334519073e-3f);
-  p = p * r + splat(4.1665795894e-2f);
-  p = p * r + splat(1.6666665459e-1f);
-  p = p * r + splat(5.0000001201e-1f);
+  const Vec p = polynomial(r, 1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
+                           4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f);
   return times_power(p * r * r + r + splat(1.0f), n);
 }
 
