@@ -20,7 +20,6 @@ namespace cpu {
 namespace {
 
 using Tag = dnnl::memory::format_tag;
-using Dims = dnnl::memory::dims;
 constexpr auto kF32 = dnnl::memory::data_type::f32;
 
 dnnl::engine& engine() {
@@ -34,35 +33,19 @@ dnnl::stream& stream() {
 }
 
 // c (M, N) = a (M, K) b (K, N) [+ bias] or, with accumulate, c += a b. A transposed operand is
-// stored the other way round. c, and b unless it is transposed, may be columns of wider matrices.
+// stored the other way round.
 struct MatmulShape {
   int64_t M, N, K;
   bool a_transposed, b_transposed, bias, accumulate;
-  int64_t row = N;  // from one row of c, and of b, to the next
   auto operator<=>(const MatmulShape&) const = default;
-
-  // oneDNN 2.6 halves its speed on some matrices of more than 3000 columns (b not transposed;
-  // docs/decisions/010): those are cut into equal columns.
-  int64_t slices() const {
-    constexpr int64_t kWidest = 2304, kUnit = 64;
-    if (b_transposed || cpu_packs_by_itself()) return 1;
-    const int64_t count = (N + kWidest - 1) / kWidest;
-    return N % (count * kUnit) == 0 ? count : 1;
-  }
-  MatmulShape slice() const {
-    MatmulShape part = *this;
-    part.N = N / slices();
-    return part;
-  }
 };
 
 class Matmul {
  public:
   explicit Matmul(const MatmulShape& s) {
     const dnnl::memory::desc a({s.M, s.K}, kF32, s.a_transposed ? Tag::ba : Tag::ab);
-    const Dims rows = {s.row, 1};
-    const dnnl::memory::desc b({s.K, s.N}, kF32, s.b_transposed ? Dims{1, s.K} : rows);
-    const dnnl::memory::desc c({s.M, s.N}, kF32, rows);
+    const dnnl::memory::desc b({s.K, s.N}, kF32, s.b_transposed ? Tag::ba : Tag::ab);
+    const dnnl::memory::desc c({s.M, s.N}, kF32, Tag::ab);
     const dnnl::memory::desc bias({1, s.N}, kF32, Tag::ab);
     dnnl::primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -139,27 +122,14 @@ MatmulShape shape_of(const LinearBackwardWeight& op) {
   return {op.N, op.K, op.R, true, false, false, !op.begins};
 }
 
-void run_slices(const MatmulShape& whole, float* c, const float* a, const float* b,
-                std::byte* scratch) {
-  const MatmulShape part = whole.slice();
-  Matmul& made = matmul(part);
-  for (int64_t column = 0; column < whole.N; column += part.N) {
-    made.run(c + column, a, b + column, nullptr, scratch);
-  }
-}
-
 constexpr int64_t kBiasRows = 128;  // rows summed into one partial result
 int64_t bias_chunks(const LinearBackwardBias& op) { return (op.R + kBiasRows - 1) / kBiasRows; }
 
 }  // namespace
 
 int64_t scratch(const Linear& op) { return matmul(shape_of(op)).scratch_bytes(); }
-int64_t scratch(const LinearBackwardInput& op) {
-  return matmul(shape_of(op).slice()).scratch_bytes();
-}
-int64_t scratch(const LinearBackwardWeight& op) {
-  return matmul(shape_of(op).slice()).scratch_bytes();
-}
+int64_t scratch(const LinearBackwardInput& op) { return matmul(shape_of(op)).scratch_bytes(); }
+int64_t scratch(const LinearBackwardWeight& op) { return matmul(shape_of(op)).scratch_bytes(); }
 int64_t scratch(const LinearBackwardBias& op) { return bias_chunks(op) * op.N * 4; }
 
 void run(const Linear& op, const Call& call) {
@@ -168,12 +138,13 @@ void run(const Linear& op, const Call& call) {
 }
 
 void run(const LinearBackwardInput& op, const Call& call) {
-  run_slices(shape_of(op), call.write(0), call.read(0), call.read(1), call.scratch.data());
+  matmul(shape_of(op)).run(call.write(0), call.read(0), call.read(1), nullptr, call.scratch.data());
 }
 
 void run(const LinearBackwardWeight& op, const Call& call) {
-  run_slices(shape_of(op), op.begins ? call.write(0) : call.update(0), call.read(0), call.read(1),
-             call.scratch.data());
+  matmul(shape_of(op))
+      .run(op.begins ? call.write(0) : call.update(0), call.read(0), call.read(1), nullptr,
+           call.scratch.data());
 }
 
 void run(const LinearBackwardBias& op, const Call& call) {
@@ -202,9 +173,9 @@ void prepare_cpu(const OpParams& params) {
   if (const auto* forward = std::get_if<Linear>(&params)) {
     cpu::matmul(cpu::shape_of(*forward)).prepare();
   } else if (const auto* input = std::get_if<LinearBackwardInput>(&params)) {
-    cpu::matmul(cpu::shape_of(*input).slice()).prepare();
+    cpu::matmul(cpu::shape_of(*input)).prepare();
   } else if (const auto* weight = std::get_if<LinearBackwardWeight>(&params)) {
-    cpu::matmul(cpu::shape_of(*weight).slice()).prepare();
+    cpu::matmul(cpu::shape_of(*weight)).prepare();
   }
 }
 
