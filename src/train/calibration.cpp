@@ -30,7 +30,7 @@ constexpr int64_t kBusySeconds = 600;  // for so long a disturbed measurement is
 constexpr size_t kMostMachines = 16, kMostPoints = 1000;
 
 // ---- the file:
-// {"version":1,"machines":[{"machine":"...","expires":0,"points":[["gelu",x,y,seconds],..]},..]}
+// {"version":N,"machines":[{"machine":"...","expires":0,"points":[["gelu",x,y,seconds],..]},..]}
 
 double read_size(JsonReader& json, double least, double most) {
   if (!json.next_element()) json.refuse("the end of a point", "four values");
