@@ -108,7 +108,7 @@ TEST_F(CliMemory, SavingAndDrawingStayWithinATightBudget) {
 
 // Measuring the machine takes memory too, and the first run does it under its budget.
 TEST_F(CliMemory, TheFirstRunOnAMachineStaysWithinItsBudget) {
-  const int64_t budget = tight(middle());
+  const int64_t budget = tight(middle()) + kMiB;  // some pages more than with a calibration
   launch_.calibration = at("calibration.json").string();
   const Result result =
       succeed(training("run", middle(memory(budget)) + Args{"--steps", "2", "--save-every", "0"}));
@@ -192,7 +192,7 @@ TEST_F(CliMemoryGrad, AreTheSameBytesUnderEveryBudgetOrderAndRecomputation) {
   const std::string wanted = file("ample.safetensors");
   ASSERT_GT(wanted.size(), size_t{6 << 20});
   int refused = 0, done = 0;
-  for (int64_t budget = 30 * kMiB; done < 6; budget += 3 * kMiB) {
+  for (int64_t budget = 12 * kMiB; done < 6; budget += 3 * kMiB) {
     ASSERT_LT(budget, 200 * kMiB);
     const Result result = run(grad("g.safetensors", five + memory(budget)));
     if (result.code == 3) {

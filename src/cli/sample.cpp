@@ -66,7 +66,7 @@ Planned plan_sampler(const Settings& s, const OutputSpec& output, SamplerSpec sp
   while (true) {
     auto programs = sampler_programs(output.config, spec, cpu_device());
     Planned made{spec, make_plans(std::move(programs))};
-    const int64_t outside = outside_bytes(made.plans, 0) + output.held_bytes();
+    const int64_t outside = outside_bytes(0) + output.held_bytes();
     const bool last = spec.batch == 1 || s.sample_batch > 0;
     if (last || made.plans.arena_bytes + outside <= budget) {
       check_budget(made.plans.arena_bytes, outside, budget,

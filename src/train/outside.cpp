@@ -3,10 +3,7 @@
 #include <fmt/format.h>
 #include <malloc.h>
 
-#include <algorithm>
 #include <cstdlib>
-#include <fstream>
-#include <map>
 #include <vector>
 
 #include "base/error.h"
@@ -74,50 +71,16 @@ void write_processes(const fs::path& path, const std::vector<Measured>& all) {
 
 // ---- this process
 
-// Every linear layer once, by width. Where oneDNN packs by itself, with as many rows as a short run
-// allows: packing memory grows with the width, and hardly with the rows past a few hundred.
-std::vector<Linear> linear_widths(const PlanSet& plans) {
-  const int64_t multiply_adds = cpu_packs_by_itself() ? 600'000'000 : 0;
-  std::map<std::pair<int64_t, int64_t>, int64_t> rows;
-  for (const Plan& plan : plans.plans) {
-    for (const Op& op : plan.program.ops) {
-      const auto* p = std::get_if<Linear>(&op.params);
-      if (p == nullptr) continue;
-      int64_t& most = rows[{p->K, p->N}];
-      most = std::max(most, std::min(p->R, 128 + multiply_adds / (p->K * p->N)));
-    }
-  }
-  std::vector<Linear> shapes;
-  for (const auto& [width, R] : rows) shapes.push_back({R, width.first, width.second});
-  return shapes;
-}
-
-int64_t measure(const PlanSet& plans, const std::vector<Linear>& shapes) {
-  prepare_kernels(plans);
+int64_t measure() {
+  start_cpu_threads();
   malloc_trim(0);  // what planning took and gave back
-  int64_t peak = process_resident_bytes();
-  for (const Linear& shape : shapes) {
-    // A fresh high-water mark: what was taken and given back before does not count.
-    std::ofstream("/proc/self/clear_refs") << "5";
-    const int64_t own = warm_up_cpu(shape);
-    peak = std::max(peak, process_peak_bytes() - own);
-  }
-  // What the program still takes by itself (log lines, names, one picture being encoded), and what
-  // this measurement may be above the first.
+  // What the program still takes by itself (code not yet run, log lines, names, one picture being
+  // encoded), and what this measurement may be above the first.
   constexpr int64_t kReserve = (3 << 20) + kMeasuringNoise;
-  // Packing memory is measured on fewer rows than the step has, and the heap keeps holes of it.
-  constexpr int64_t kPackingReserve = 4 << 20;
-  return peak + kReserve + (cpu_packs_by_itself() ? kPackingReserve : 0);
+  return process_resident_bytes() + kReserve;
 }
 
 }  // namespace
-
-void prepare_kernels(const PlanSet& plans) {
-  forget_cpu_kernels();
-  for (const Plan& plan : plans.plans) {
-    for (const Op& op : plan.program.ops) prepare_cpu(op.params);
-  }
-}
 
 int64_t first_measured(const fs::path& file, const std::string& kind, int64_t measured_bytes) {
   if (file.empty()) return measured_bytes;
@@ -145,13 +108,11 @@ int64_t first_measured(const fs::path& file, const std::string& kind, int64_t me
   return measured_bytes;
 }
 
-int64_t outside_bytes(const PlanSet& plans, int64_t data_bytes) {
-  const std::vector<Linear> shapes = linear_widths(plans);
-  std::string kind = fmt::format("{}, {} bytes of data, linear layers", cpu_identity(), data_bytes);
-  for (const Linear& shape : shapes) kind += fmt::format(" {}x{}x{}", shape.R, shape.K, shape.N);
+int64_t outside_bytes(int64_t data_bytes) {
   fs::path file = calibration_file();
   if (!file.empty()) file.replace_extension(".outside.json");
-  return first_measured(file, kind, measure(plans, shapes));
+  return first_measured(file, fmt::format("{}, {} bytes of data", cpu_identity(), data_bytes),
+                        measure());
 }
 
 }  // namespace ebb

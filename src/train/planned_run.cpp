@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -21,34 +20,25 @@ class Planner {
   Planner(const RunSpec& spec, const CostModel& costs)
       : spec_(spec),
         candidates_(step_candidates(spec.config, spec.step, spec.forced, costs, cpu_device())),
-        none_(outside_bytes({}, spec.data_bytes) + spec.held_bytes) {}
+        outside_(outside_bytes(spec.data_bytes) + spec.held_bytes) {}
 
   // The fastest that fits, or the smallest.
-  PlannedRun plan() {
+  PlannedRun plan() const {
     for (const Candidate& candidate : candidates_) {
       // First by the estimate of the arena: placing every buffer takes longer.
-      const auto known = outside_.find(candidate.choices.micro_batch);
-      const int64_t outside = known == outside_.end() ? none_ : known->second;
-      if (candidate.bytes + outside > spec_.budget_bytes) continue;
+      if (candidate.bytes + outside_ > spec_.budget_bytes) continue;
       PlannedRun made = placed(candidate);
       if (made.process_bytes() <= spec_.budget_bytes) return made;
     }
     return placed(candidates_.back());
   }
 
-  int64_t floor_bytes() { return placed(candidates_.back()).process_bytes(); }
+  int64_t floor_bytes() const { return placed(candidates_.back()).process_bytes(); }
 
  private:
-  PlannedRun placed(const Candidate& candidate) {
+  PlannedRun placed(const Candidate& candidate) const {
     PlannedRun made = place(candidate);
-    const int64_t size = candidate.choices.micro_batch;
-    if (!outside_.count(size)) {
-      outside_[size] = outside_bytes(made.plans, spec_.data_bytes) + spec_.held_bytes;
-    } else if (prepared_ != size) {
-      prepare_kernels(made.plans);
-    }
-    prepared_ = size;
-    made.outside_bytes = outside_.at(size);
+    made.outside_bytes = outside_;
     made.fits = made.process_bytes() <= spec_.budget_bytes;
     return made;
   }
@@ -78,9 +68,7 @@ class Planner {
 
   const RunSpec& spec_;
   const std::vector<Candidate> candidates_;
-  const int64_t none_;                  // outside the arena, before any kernel is compiled
-  std::map<int64_t, int64_t> outside_;  // the same with the kernels of a size of micro-batch
-  int64_t prepared_ = -1;               // the size whose kernels are compiled now
+  const int64_t outside_;  // of the arena
 };
 
 // A change that makes the run smaller: "--batch 8", and what it then takes at least.
@@ -128,7 +116,7 @@ PlannedRun plan_run(const RunSpec& spec, const CostModel& costs) {
 }
 
 PlannedRun plan_run_and_floor(const RunSpec& spec, const CostModel& costs) {
-  Planner planner(spec, costs);
+  const Planner planner(spec, costs);
   PlannedRun planned = planner.plan();
   planned.floor_bytes = planned.fits ? std::min(planner.floor_bytes(), planned.process_bytes())
                                      : planned.process_bytes();
@@ -187,7 +175,7 @@ LargestBatch largest_batch(const std::function<RunSpec(int64_t batch)>& spec_of,
   // By estimate; then the plan itself has the last word, with what its kernels take.
   const auto largest = [&](bool full_speed) {
     const RunSpec one = spec_of(1);
-    int64_t batch = estimated(full_speed, outside_bytes({}, one.data_bytes) + one.held_bytes);
+    int64_t batch = estimated(full_speed, outside_bytes(one.data_bytes) + one.held_bytes);
     while (batch > 0) {
       const PlannedRun run = plan_run(wanted(batch, full_speed), costs);
       if (run.fits) break;

@@ -32,6 +32,11 @@ void set_cpu_threads(int threads) { omp_set_num_threads(threads); }
 
 int cpu_threads() { return omp_get_max_threads(); }
 
+void start_cpu_threads() {
+#pragma omp parallel
+  {}
+}
+
 void end_cpu_threads() { omp_pause_resource_all(omp_pause_hard); }
 
 int allowed_cpus() {
@@ -39,6 +44,16 @@ int allowed_cpus() {
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) return omp_get_num_procs();
   return CPU_COUNT(&set);
+}
+
+std::string cpu_isa() {
+#if defined(__AVX512F__)
+  return "AVX-512";
+#elif defined(__AVX2__)
+  return "AVX2";
+#else
+  return "vectors of 32 bytes";
+#endif
 }
 
 }  // namespace ebb

@@ -14,30 +14,17 @@ const Device& cpu_device();
 void set_cpu_threads(int threads);
 int cpu_threads();
 
-// Ends the threads of the team; the next kernel starts them again. A process that is about to fork
-// must have none: the child would wait for threads that it does not have.
+// The team of threads is there from the first kernel on, or from start_cpu_threads(). A process
+// that is about to fork must end it: the child would wait for threads that it does not have.
+void start_cpu_threads();
 void end_cpu_threads();
 
 // CPUs that this process may run on, by its affinity mask.
 int allowed_cpus();
 
-// The instruction set that oneDNN found, for `bench` and the calibration's identity.
+// The instruction set that the kernels are compiled for, for `bench` and the calibration's
+// identity.
 std::string cpu_isa();
-
-// Makes the code that the op will run, where it is made for its shape, so that the first step takes
-// no memory that the second does not.
-void prepare_cpu(const OpParams& params);
-// Gives back all such code, and what is known of shapes that the planner asked about.
-void forget_cpu_kernels();
-
-// Whether oneDNN packs matrices in memory that it takes by itself, which no plan can own: without
-// AVX-512 it does.
-bool cpu_packs_by_itself();
-
-// Runs a linear layer forward and backward once, in memory of its own that it gives back: brings up
-// the thread team and the packing memory that oneDNN takes by itself, so that both can be measured
-// before memory is planned. Returns the bytes that it took for operands and scratch.
-int64_t warm_up_cpu(const Linear& shape);
 
 // Single-precision GEMM of the shape of one linear layer's role, for the rate that the machine can
 // do: dnnl_sgemm itself, with nothing of ours in between.

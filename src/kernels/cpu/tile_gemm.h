@@ -1,24 +1,19 @@
 // Small matrix products inside one thread, for attention's tiles: c (M, N) [+]= a (M, K) b (K, N).
-// a is read element by element through two strides, so it may be transposed. b is packed in panels
-// of kPanel columns, each (K, panel width) and contiguous; the last panel is as narrow as it needs
-// to be.
+// b is packed in panels of kPanel columns, each (K, panel width) and contiguous; the last panel is
+// as narrow as it needs to be.
 #pragma once
 
-#include <cstdint>
-
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/micro_gemm.h"
 
 namespace ebb::cpu {
 
 #if defined(__AVX512F__)
-inline constexpr int kTileVecs = 4;  // 6 x 4 accumulators of the 32 registers
+inline constexpr int kTileVecs = 4;  // 6 x 4 sums in the 32 registers
 #else
-inline constexpr int kTileVecs = 2;  // 6 x 2 accumulators of the 16 registers
+inline constexpr int kTileVecs = 2;  // 6 x 2 sums in the 16 registers
 #endif
 inline constexpr int kTileRows = 6;
 inline constexpr int64_t kPanel = kTileVecs * kLanes;
-
-inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 // Columns as stored: whole vectors.
 inline int64_t padded(int64_t n) { return round_up(n, kLanes); }

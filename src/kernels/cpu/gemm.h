@@ -1,0 +1,24 @@
+// Matrix products of linear layers, by all threads: c (M, N) = a (M, K) b (K, N).
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/cpu/micro_gemm.h"
+
+namespace ebb::cpu {
+
+struct Gemm {
+  int64_t M, N, K;
+  Strided a;                    // (i, k); one of the strides is 1
+  Strided b;                    // (k, j); one of the strides is 1
+  const float* bias = nullptr;  // a row of N
+  bool accumulate = false;      // c += a b
+};
+
+// Where the blocks of a and b are packed.
+int64_t gemm_scratch_bytes(int64_t M, int64_t N, int64_t K);
+
+// c has no gaps between its rows.
+void gemm(float* c, const Gemm& product, std::byte* scratch);
+
+}  // namespace ebb::cpu
