@@ -21,14 +21,11 @@ class CliCompare : public CliTest {
     return "no such row";
   }
   static void expect_classes(const Json& table) {
-    for (const char* exact :
-         {"everything kept", "recompute cheap tensors", "recompute all", "release",
-          "release, --clip 0", "recompute cheap tensors + release"}) {
+    for (const char* exact : {"everything kept", "recompute cheap tensors", "recompute all",
+                              "release", "release, --clip 0", "recompute cheap tensors + release",
+                              "micro-batch 4", "micro-batch 1", "micro-batch 4 + recompute all",
+                              "micro-batch 1 + recompute all + layer-major + release"}) {
       EXPECT_EQ(class_of(table, exact), "exact") << exact;
-    }
-    for (const char* rounding : {"micro-batch 4", "micro-batch 1", "micro-batch 4 + recompute all",
-                                 "micro-batch 1 + recompute all + layer-major + release"}) {
-      EXPECT_EQ(class_of(table, rounding), "rounding") << rounding;
     }
   }
   // The notes of these rows are what `plan` says of the same budget.
@@ -38,7 +35,7 @@ class CliCompare : public CliTest {
       const std::string flags = each["flags"];
       if (!flags.starts_with("--memory ")) continue;
       ++found;
-      EXPECT_EQ(each["class"], contains(each["note"], "accumulate") ? "rounding" : "exact") << each;
+      EXPECT_EQ(each["class"], "exact") << each;
       EXPECT_LE(each["process_peak_bytes"].get<double>(), std::stod(flags.substr(9)) * (1 << 20));
       // The floor takes every technique that helps.
       EXPECT_TRUE(found > 1 || contains(each["note"], "recompute 3 of 3 blocks")) << each;

@@ -135,8 +135,8 @@ std::vector<Row> forced_rows(int64_t batch) {
   std::vector<Row> rows;
   const auto add = [&](const std::string& technique, const char* recompute, int64_t micro_batch,
                        const char* order, const char* release, const char* note = "") -> Row& {
-    rows.push_back({technique, forced_flags(recompute, micro_batch, order, release),
-                    micro_batch < batch ? "rounding" : "exact", note});
+    rows.push_back(
+        {technique, forced_flags(recompute, micro_batch, order, release), "exact", note});
     return rows.back();
   };
   const int64_t quarter = std::max<int64_t>(1, batch / 4);

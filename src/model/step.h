@@ -5,8 +5,7 @@
 
 namespace ebb {
 
-// How a step is carried out. Every choice leaves the result the same: bit for bit, or for
-// micro_batch and the order of its sums, up to rounding.
+// How a step is carried out. Every choice leaves the result the same, bit for bit.
 struct Choices {
   int64_t micro_batch = 0;   // samples that go through the network together; 0: the whole batch
   bool layer_major = false;  // all micro-batches through one block before the next

@@ -118,9 +118,8 @@ std::vector<TechniqueUse> techniques_in_use(const DitConfig& config, const StepS
                     parts.size() == 1
                         ? fmt::format("{} x {}", parts[0].count, parts[0].size)
                         : fmt::format("{} x {} + {}", parts[0].count, parts[0].size, parts[1].size),
-                    "rounding"});
+                    "exact"});
   }
-  // With one size of micro-batch both orders give the same bits.
   if (c.layer_major && accumulates(spec, c.micro_batch)) {
     used.push_back({"layer-major", "on", "exact"});
   }

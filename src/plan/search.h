@@ -36,7 +36,7 @@ std::vector<Candidate> step_candidates(const DitConfig& config, const StepSpec& 
 
 // {name, setting, class} of each technique in use, for people and programs.
 struct TechniqueUse {
-  std::string name, setting, kind;  // kind: exact or rounding
+  std::string name, setting, kind;  // kind: exact
 };
 std::vector<TechniqueUse> techniques_in_use(const DitConfig& config, const StepSpec& spec);
 

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kQueries = 48;  // rows of a tile: a multiple of kTileRows
 constexpr int64_t kKeys = 128;    // columns of a tile
 constexpr float kLog2E = 1.44269504f;
-constexpr int64_t kWantedTasks = 16;  // below this many heads, a head is cut into several tasks
+constexpr int64_t kWantedTasks = 16;  // of fewer heads, each is cut into several tasks
 
 // One head of one sample in qkv (B*T, 3*H*d) and o (B*T, H*d).
 struct Head {
@@ -44,10 +44,6 @@ class Pieces {
  private:
   float* next_;
 };
-
-int64_t cuts_per_head(int64_t heads, int64_t tiles) {
-  return std::min(tiles, std::max<int64_t>(1, (kWantedTasks + heads - 1) / heads));
-}
 
 int64_t query_tiles(int64_t T) { return (T + kQueries - 1) / kQueries; }
 int64_t key_tiles(int64_t T) { return (T + kKeys - 1) / kKeys; }
@@ -161,7 +157,7 @@ int64_t scratch(const Attention& op) {
 void run(const Attention& op, const Call& call) {
   const int64_t heads = op.B * op.H;
   const int64_t tiles = query_tiles(op.T);
-  const int64_t cuts = cuts_per_head(heads, tiles);
+  const int64_t cuts = std::min(tiles, (kWantedTasks + heads - 1) / heads);
   parallel_tasks(heads * cuts, [&](int64_t task, int thread) {
     const int64_t head_index = task / cuts;
     const Head head = head_of(call.read(0), head_index, op.T, op.H, op.d);
@@ -182,17 +178,17 @@ void run(const Attention& op, const Call& call) {
   });
 }
 
-// ---- backward
-// ------------------------------------------------------------------------------------- A task owns
-// a range of keys of one head: their dk and dv are its own, and it sums the part of dq that flows
-// through them. With several tasks per head the parts are added afterwards, in order.
+// ---- backward -----------------------------------------------------------------------------------
+// The keys of a head are cut into parts, by a rule of T alone: their dk and dv stand by themselves,
+// and dq is the sum of what flows through each part, added in order. A task does all parts of one
+// head or, where heads are few, one of them.
 
 namespace {
 
 struct BackwardScratch {
   float *q, *dout, *dr;          // the head's queries: packed tiles of q and do, rowsum(do * o)
   float *kt, *vt, *k;            // the key tile, packed
-  float *p, *dp, *dk, *dv, *dq;  // dq: (T, padded(d)), this task's part
+  float *p, *dp, *dk, *dv, *dq;  // dq: (T, padded(d)), of one part of the keys
   static int64_t floats(int64_t T, int64_t d) {
     return 2 * query_tiles(T) * packed_size(kQueries, d) + T + 3 * kKeys * padded(d) +
            2 * kQueries * kKeys + 2 * kKeys * padded(d) + T * padded(d) + 11 * 16;
@@ -237,7 +233,6 @@ struct BackwardTask {
       });
       w.dr[i] = sum(total);
     }
-    std::memset(w.dq, 0, op.T * padded(op.d) * sizeof(float));
   }
 
   // p = exp(scale s - lse), as a power of two, in w.p, ds = p (dp - dr) in w.dp, for `rows` queries
@@ -252,6 +247,26 @@ struct BackwardTask {
         const Vec value = exp2(get(p + j) * splat(kLog2E * scale) - shift);
         put(p + j, value);
         put(dp + j, value * (get(dp + j) - dr));
+      });
+    }
+  }
+
+  void key_part(int64_t part, int64_t parts) const {
+    const int64_t tiles = key_tiles(op.T);
+    std::memset(w.dq, 0, op.T * padded(op.d) * sizeof(float));
+    for (int64_t tile = tiles * part / parts; tile < tiles * (part + 1) / parts; ++tile) {
+      key_tile(tile * kKeys);
+    }
+  }
+
+  // Adds the part's dq to the others', which begin with it or go on after it.
+  void take_dq(float* dq, int64_t row, bool begins, bool goes_on) const {
+    for (int64_t i = 0; i < op.T; ++i) {
+      const float* part = w.dq + i * padded(op.d);
+      for_lanes(0, op.d, [&](int64_t c, auto get, auto put) {
+        float* out = dq + i * row + c;
+        const Vec sum = begins ? get(part + c) : get(out) + get(part + c);
+        put(out, goes_on ? sum : sum * splat(scale));
       });
     }
   }
@@ -285,62 +300,71 @@ struct BackwardTask {
   }
 };
 
-int64_t backward_cuts(const AttentionBackward& op) {
-  return cuts_per_head(op.B * op.H, key_tiles(op.T));
-}
+// Parts of a head's keys, and whether they are tasks by themselves.
+struct KeyParts {
+  explicit KeyParts(const AttentionBackward& op)
+      : count(std::min<int64_t>(4, key_tiles(op.T))),
+        apart(count > 1 && op.B * op.H < kWantedTasks) {}
+  int64_t count;
+  bool apart;
+};
 
 }  // namespace
 
 int64_t scratch(const AttentionBackward& op) {
-  const int64_t parts = backward_cuts(op) > 1 ? op.B * op.H * backward_cuts(op) * op.T * op.d : 0;
-  return (omp_get_max_threads() * BackwardScratch::floats(op.T, op.d) + parts) * 4;
+  const KeyParts parts(op);
+  const int64_t kept = parts.apart ? op.B * op.H * parts.count * op.T * op.d : 0;
+  return (omp_get_max_threads() * BackwardScratch::floats(op.T, op.d) + kept) * 4;
 }
 
 void run(const AttentionBackward& op, const Call& call) {
-  const int64_t cuts = backward_cuts(op);
-  const int64_t tiles = key_tiles(op.T);
+  const KeyParts parts(op);
   const int64_t heads = op.B * op.H;
   auto* memory = reinterpret_cast<float*>(call.scratch.data());
-  float* parts = memory + omp_get_max_threads() * BackwardScratch::floats(op.T, op.d);
+  float* kept = memory + omp_get_max_threads() * BackwardScratch::floats(op.T, op.d);
   float* dqkv = call.write(0);
+  const int64_t row = 3 * op.H * op.d;
 
-  parallel_tasks(heads * cuts, [&](int64_t task, int thread) {
-    const Head head = head_of(call.read(1), task / cuts, op.T, op.H, op.d);
+  const auto task = [&](int64_t head_index, int64_t first, int64_t end, int thread) {
+    const Head head = head_of(call.read(1), head_index, op.T, op.H, op.d);
     float* dhead = dqkv + (head.q - call.read(1));
     const BackwardTask work{
         op,
         head,
         call.read(0) + head.o_offset,
         call.read(2) + head.o_offset,
-        call.read(3) + task / cuts * op.T,
+        call.read(3) + head_index * op.T,
         dhead,
         BackwardScratch(memory + thread * BackwardScratch::floats(op.T, op.d), op.T, op.d)};
     work.prepare_queries();
-    const int64_t cut = task % cuts;
-    for (int64_t tile = tiles * cut / cuts; tile < tiles * (cut + 1) / cuts; ++tile) {
-      work.key_tile(tile * kKeys);
-    }
-    float* dq = cuts > 1 ? parts + task * op.T * op.d : dhead;
-    const int64_t row = cuts > 1 ? op.d : head.qkv_row;
-    for (int64_t i = 0; i < op.T; ++i) {
-      for (int64_t c = 0; c < op.d; ++c) {
-        dq[i * row + c] = work.w.dq[i * padded(op.d) + c] * work.scale;
+    for (int64_t part = first; part < end; ++part) {
+      work.key_part(part, parts.count);
+      if (parts.apart) {
+        work.take_dq(kept + (head_index * parts.count + part) * op.T * op.d, op.d, true, true);
+      } else {
+        work.take_dq(dhead, row, part == 0, part + 1 < parts.count);
       }
     }
+  };
+  if (!parts.apart) {
+    parallel_tasks(heads, [&](int64_t head, int thread) { task(head, 0, parts.count, thread); });
+    return;
+  }
+  parallel_tasks(heads * parts.count, [&](int64_t index, int thread) {
+    const int64_t part = index % parts.count;
+    task(index / parts.count, part, part + 1, thread);
   });
-
-  if (cuts == 1) return;
-  parallel_range(heads * op.T, 1, cuts * op.d, [&](int64_t begin, int64_t end) {
+  const float scale = 1.0f / std::sqrt(static_cast<float>(op.d));
+  parallel_range(heads * op.T, 1, parts.count * op.d, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const int64_t head = r / op.T;
       const int64_t i = r % op.T;
-      float* out = dqkv + ((head / op.H * op.T + i) * 3 * op.H + head % op.H) * op.d;
+      const float* first = kept + (head * parts.count * op.T + i) * op.d;
+      float* out = dqkv + (head / op.H * op.T + i) * row + head % op.H * op.d;
       for (int64_t c = 0; c < op.d; ++c) {
-        float total = 0;
-        for (int64_t cut = 0; cut < cuts; ++cut) {
-          total += parts[((head * cuts + cut) * op.T + i) * op.d + c];
-        }
-        out[c] = total;
+        float total = first[c];
+        for (int64_t part = 1; part < parts.count; ++part) total += first[part * op.T * op.d + c];
+        out[c] = total * scale;
       }
     }
   });

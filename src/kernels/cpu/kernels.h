@@ -57,7 +57,6 @@ int64_t scratch(const AnyOp&) {
 int64_t scratch(const Linear& op);
 int64_t scratch(const LinearBackwardInput& op);
 int64_t scratch(const LinearBackwardWeight& op);
-int64_t scratch(const LinearBackwardBias& op);
 int64_t scratch(const AdaLNBackward& op);
 int64_t scratch(const AddGatedBackward& op);
 int64_t scratch(const QkNormBackward& op);

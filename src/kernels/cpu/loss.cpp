@@ -135,9 +135,8 @@ void run(const FlowLoss& op, const Call& call) {
 }
 
 void run(const SumLosses& op, const Call& call) {
-  double total = 0;
-  for (int64_t b = 0; b < op.B; ++b) total += call.read(0)[b];
-  call.update(0)[0] += static_cast<float>(total * op.weight);
+  float& total = call.update(0)[0];
+  for (int64_t b = 0; b < op.B; ++b) total += call.read(0)[b] * op.weight;
 }
 
 }  // namespace ebb::cpu
