@@ -33,7 +33,7 @@ Gemm product(Role role, int64_t M, int64_t N, int64_t K, const Matrix& a, const 
 }
 
 Matrix run(const Gemm& p, Matrix c) {
-  std::vector<std::byte> scratch(gemm_scratch_bytes(p.M, p.N, p.K));
+  std::vector<std::byte> scratch(gemm_scratch_bytes(p));
   gemm(c.data(), p, scratch.data());
   return c;
 }

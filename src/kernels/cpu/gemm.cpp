@@ -29,6 +29,10 @@ int64_t block_size(int64_t n, int64_t most, int64_t unit) {
   return round_up(divided_up(n, divided_up(n, most)), unit);
 }
 
+// Rows that lie in memory as rows are read where they are: eight of them pass through the caches as
+// well as a packed tile does.
+bool packs_a(const Gemm& product) { return product.a.col != 1; }
+
 // c is cut into a grid of rectangles, one for each thread.
 struct Grid {
   int64_t rows = 1, columns = 1;
@@ -38,16 +42,16 @@ struct Grid {
   int64_t width(int64_t N) const { return divided_up(divided_up(N, kColumns), columns) * kColumns; }
 };
 
-Grid grid_of(int64_t M, int64_t N) {
+Grid grid_of(const Gemm& p) {
   constexpr int64_t kPacking = 30;  // packing an element takes as long as so many products
   const int64_t threads = omp_get_max_threads();
   Grid best;
   int64_t least = 0;
   for (int64_t rows = 1; rows <= threads; ++rows) {
     const Grid grid{rows, threads / rows};
-    const int64_t height = grid.height(M);
-    const int64_t width = grid.width(N);
-    const int64_t time = height * width + kPacking * (height + width);
+    const int64_t height = grid.height(p.M);
+    const int64_t width = grid.width(p.N);
+    const int64_t time = height * width + kPacking * (width + (packs_a(p) ? height : 0));
     if (least != 0 && time >= least) continue;
     best = grid;
     least = time;
@@ -69,14 +73,13 @@ Range part(int64_t n, int64_t unit, int64_t index, int64_t parts) {
 
 // The blocks of one thread.
 struct Blocks {
-  int64_t depth, columns, rows;
-  Blocks(const Grid& grid, int64_t M, int64_t N, int64_t K)
-      : depth(block_size(K, kMostDepth, kLanes)),
-        columns(block_size(grid.width(N), kMostColumns, kColumns)),
-        rows(block_size(grid.height(M), kMostRows, kRows)) {}
-  int64_t b_floats() const { return depth * columns; }
-  // The last vector of a packed tile is longer than the tile.
-  int64_t bytes() const { return whole_lines((b_floats() + depth * rows + kLanes) * 4); }
+  int64_t depth, columns, rows, b_floats, bytes;
+  Blocks(const Grid& grid, const Gemm& p)
+      : depth(block_size(p.K, kMostDepth, kLanes)),
+        columns(block_size(grid.width(p.N), kMostColumns, kColumns)),
+        rows(block_size(grid.height(p.M), kMostRows, kRows)),
+        b_floats(depth * columns),
+        bytes(whole_lines((b_floats + (packs_a(p) ? depth * rows : 0)) * 4)) {}
 };
 
 class Rectangle {
@@ -86,7 +89,7 @@ class Rectangle {
         p_(product),
         blocks_(blocks),
         packed_b_(scratch),
-        packed_a_(scratch + blocks.b_floats()) {}
+        packed_a_(scratch + blocks.b_floats) {}
 
   void run(Range rows, Range columns) const {
     for (int64_t j = columns.begin; j < columns.end; j += blocks_.columns) {
@@ -96,7 +99,7 @@ class Rectangle {
         pack_b(depth, block_columns);
         for (int64_t i = rows.begin; i < rows.end; i += blocks_.rows) {
           const Range block_rows{i, std::min(rows.end, i + blocks_.rows)};
-          pack_a(block_rows, depth);
+          if (packs_a(p_)) pack_a(block_rows, depth);
           multiply(block_rows, block_columns, depth);
         }
       }
@@ -113,46 +116,28 @@ class Rectangle {
     }
   }
 
-  // Tiles of kRows, each (depth, kRows).
+  // Tiles of kRows, each (depth, kRows), read as they lie in memory.
   void pack_a(Range rows, Range depth) const {
-    const Strided a = p_.a.at(rows.begin, depth.begin);
-    if (a.col != 1) return pack_a_columns(a, rows.size(), depth.size());
-    for (int64_t i = 0; i < rows.size(); i += kRows) {
-      pack_a_rows(packed_a_ + i * depth.size(), a.at(i, 0),
-                  std::min<int64_t>(kRows, rows.size() - i), depth.size());
-    }
-  }
-
-  // k by k, as they lie in memory.
-  void pack_a_columns(const Strided& a, int64_t rows, int64_t depth) const {
-    for (int64_t k = 0; k < depth; ++k) {
-      const float* in = a.data + k * a.col;
+    const float* in = p_.a.at(rows.begin, depth.begin).data;
+    for (int64_t k = 0; k < depth.size(); ++k, in += p_.a.col) {
       float* out = packed_a_ + k * kRows;
       int64_t i = 0;
-      for (; i + kRows <= rows; i += kRows) std::copy_n(in + i, kRows, out + i * depth);
-      std::copy_n(in + i, rows - i, out + i * depth);
+      for (; i + kRows <= rows.size(); i += kRows) {
+        std::copy_n(in + i, kRows, out + i * depth.size());
+      }
+      std::copy_n(in + i, rows.size() - i, out + i * depth.size());
     }
   }
 
-  // A vector holds more than a tile's rows: what it writes too much, the next one writes over.
-  static void pack_a_rows(float* packed, const Strided& a, int64_t rows, int64_t depth) {
-    static_assert(kRows <= kLanes);
-    for (int64_t k = 0; k < depth; k += kLanes) {
-      const int64_t count = std::min<int64_t>(kLanes, depth - k);
-      Vec block[kLanes] = {};
-      for (int64_t i = 0; i < rows; ++i) {
-        const float* in = a.data + i * a.row + k;
-        block[i] = count == kLanes ? load(in) : load_part(in, count);
-      }
-      transpose(block);
-      for (int64_t j = 0; j < count; ++j) store(packed + (k + j) * kRows, block[j]);
-    }
+  Strided tile_of_a(int64_t i, Range rows, Range depth) const {
+    if (!packs_a(p_)) return p_.a.at(i, depth.begin);
+    return {packed_a_ + (i - rows.begin) * depth.size(), 1, kRows};
   }
 
   void multiply(Range rows, Range columns, Range depth) const {
     const bool begins = depth.begin == 0 && !p_.accumulate;
     for (int64_t i = rows.begin; i < rows.end; i += kRows) {
-      const Strided a{packed_a_ + (i - rows.begin) * depth.size(), 1, kRows};
+      const Strided a = tile_of_a(i, rows, depth);
       const int64_t height = std::min<int64_t>(kRows, rows.end - i);
       for (int64_t j = columns.begin; j < columns.end; j += kColumns) {
         const float* b = packed_b_ + (j - columns.begin) * depth.size();
@@ -204,16 +189,16 @@ class Rectangle {
 
 }  // namespace
 
-int64_t gemm_scratch_bytes(int64_t M, int64_t N, int64_t K) {
-  const Grid grid = grid_of(M, N);
-  return grid.size() * Blocks(grid, M, N, K).bytes();
+int64_t gemm_scratch_bytes(const Gemm& product) {
+  const Grid grid = grid_of(product);
+  return grid.size() * Blocks(grid, product).bytes;
 }
 
 void gemm(float* c, const Gemm& product, std::byte* scratch) {
-  const Grid grid = grid_of(product.M, product.N);
-  const Blocks blocks(grid, product.M, product.N, product.K);
+  const Grid grid = grid_of(product);
+  const Blocks blocks(grid, product);
   parallel_tasks(grid.size(), [&](int64_t task, int64_t) {
-    auto* own = reinterpret_cast<float*>(scratch + task * blocks.bytes());
+    auto* own = reinterpret_cast<float*>(scratch + task * blocks.bytes);
     Rectangle(c, product, blocks, own)
         .run(part(product.M, kRows, task / grid.columns, grid.rows),
              part(product.N, kColumns, task % grid.columns, grid.columns));

@@ -15,8 +15,8 @@ struct Gemm {
   bool accumulate = false;      // c += a b
 };
 
-// Where the blocks of a and b are packed.
-int64_t gemm_scratch_bytes(int64_t M, int64_t N, int64_t K);
+// Where blocks of a and b are packed. Of the product, the sizes and strides matter.
+int64_t gemm_scratch_bytes(const Gemm& product);
 
 // c has no gaps between its rows.
 void gemm(float* c, const Gemm& product, std::byte* scratch);

@@ -10,29 +10,39 @@ namespace {
 Strided rows_of(const float* matrix, int64_t width) { return {matrix, width, 1}; }
 Strided transposed(const Strided& m) { return {m.data, m.col, m.row}; }
 
+Gemm product(const Linear& op, const float* x, const float* w, const float* bias) {
+  return {op.R, op.N, op.K, rows_of(x, op.K), transposed(rows_of(w, op.K)), bias};
+}
+Gemm product(const LinearBackwardInput& op, const float* dy, const float* w) {
+  return {op.R, op.K, op.N, rows_of(dy, op.N), rows_of(w, op.K)};
+}
+Gemm product(const LinearBackwardWeight& op, const float* dy, const float* x) {
+  return {op.N, op.K, op.R, transposed(rows_of(dy, op.N)), rows_of(x, op.K), nullptr, !op.begins};
+}
+
 }  // namespace
 
-int64_t scratch(const Linear& op) { return gemm_scratch_bytes(op.R, op.N, op.K); }
-int64_t scratch(const LinearBackwardInput& op) { return gemm_scratch_bytes(op.R, op.K, op.N); }
-int64_t scratch(const LinearBackwardWeight& op) { return gemm_scratch_bytes(op.N, op.K, op.R); }
+int64_t scratch(const Linear& op) {
+  return gemm_scratch_bytes(product(op, nullptr, nullptr, nullptr));
+}
+int64_t scratch(const LinearBackwardInput& op) {
+  return gemm_scratch_bytes(product(op, nullptr, nullptr));
+}
+int64_t scratch(const LinearBackwardWeight& op) {
+  return gemm_scratch_bytes(product(op, nullptr, nullptr));
+}
 
 void run(const Linear& op, const Call& call) {
-  const Strided x = rows_of(call.read(0), op.K);
-  const Strided w = rows_of(call.read(1), op.K);
-  gemm(call.write(0), {op.R, op.N, op.K, x, transposed(w), call.read(2)}, call.scratch.data());
+  gemm(call.write(0), product(op, call.read(0), call.read(1), call.read(2)), call.scratch.data());
 }
 
 void run(const LinearBackwardInput& op, const Call& call) {
-  const Strided dy = rows_of(call.read(0), op.N);
-  const Strided w = rows_of(call.read(1), op.K);
-  gemm(call.write(0), {op.R, op.K, op.N, dy, w}, call.scratch.data());
+  gemm(call.write(0), product(op, call.read(0), call.read(1)), call.scratch.data());
 }
 
 void run(const LinearBackwardWeight& op, const Call& call) {
-  const Strided dy = rows_of(call.read(0), op.N);
-  const Strided x = rows_of(call.read(1), op.K);
-  gemm(op.begins ? call.write(0) : call.update(0),
-       {op.N, op.K, op.R, transposed(dy), x, nullptr, !op.begins}, call.scratch.data());
+  gemm(op.begins ? call.write(0) : call.update(0), product(op, call.read(0), call.read(1)),
+       call.scratch.data());
 }
 
 // Column by column in the order of the rows, so that micro-batches add up to the same bits.
