@@ -11,15 +11,16 @@ namespace {
 
 #if defined(__AVX512F__)
 constexpr int kRows = 8, kVecs = 3;  // 24 sums in the 32 registers
+constexpr int64_t kMostDepth = 384;
 #else
 constexpr int kRows = 6, kVecs = 2;  // 12 sums in the 16 registers
+constexpr int64_t kMostDepth = 256;
 #endif
 constexpr int64_t kColumns = kVecs * kLanes;
 
 // A thread packs a block of b that stays in its second-level cache, and then, for block after block
 // of a, multiplies: a tile of rows stays in the first-level cache while the panels of b pass by.
-constexpr int64_t kMostDepth = 256;
-constexpr int64_t kMostColumns = 768;
+constexpr int64_t kMostColumns = 384;
 constexpr int64_t kMostRows = 96;
 
 int64_t divided_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
@@ -43,7 +44,8 @@ struct Grid {
 };
 
 Grid grid_of(const Gemm& p) {
-  constexpr int64_t kPacking = 30;  // packing an element takes as long as so many products
+  // Packing an element takes as long as so many products, and so does reading one where it lies.
+  constexpr int64_t kPacking = 30, kReading = 10;
   const int64_t threads = omp_get_max_threads();
   Grid best;
   int64_t least = 0;
@@ -51,7 +53,8 @@ Grid grid_of(const Gemm& p) {
     const Grid grid{rows, threads / rows};
     const int64_t height = grid.height(p.M);
     const int64_t width = grid.width(p.N);
-    const int64_t time = height * width + kPacking * (width + (packs_a(p) ? height : 0));
+    const int64_t time =
+        height * width + kPacking * width + (packs_a(p) ? kPacking : kReading) * height;
     if (least != 0 && time >= least) continue;
     best = grid;
     least = time;
