@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "temp_folder.h"
 
 namespace ebb {
 namespace {
@@ -21,13 +22,6 @@ namespace fs = std::filesystem;
 
 class AtomicFileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "ebb_atomic_XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   static std::string content(const fs::path& path) {
     std::ifstream in(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
@@ -48,7 +42,8 @@ class AtomicFileTest : public testing::Test {
     return "";
   }
 
-  fs::path folder_;
+  TempFolder temp_;
+  fs::path folder_ = temp_.path();
 };
 
 TEST_F(AtomicFileTest, TheTargetAppearsOnlyOnCommit) {

@@ -2,7 +2,6 @@
 #include "train/calibration.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -10,6 +9,7 @@
 #include <sstream>
 
 #include "kernels/cpu/device.h"
+#include "temp_folder.h"
 
 namespace ebb {
 namespace {
@@ -18,13 +18,6 @@ namespace fs = std::filesystem;
 
 class CalibrationCache : public ::testing::Test {
  protected:
-  CalibrationCache() {
-    char name[] = "/tmp/ebb_calibration_XXXXXX";
-    folder_ = mkdtemp(name);
-    file_ = folder_ / "ebb" / "calibration.json";
-  }
-  ~CalibrationCache() override { fs::remove_all(folder_); }
-
   // Measurements that never repeat, so that a second one would show.
   Calibration get(const std::string& machine) {
     ::testing::internal::CaptureStderr();
@@ -66,7 +59,8 @@ class CalibrationCache : public ::testing::Test {
     EXPECT_EQ(said_, "");
   }
 
-  fs::path folder_, file_;
+  TempFolder folder_;
+  fs::path file_ = folder_.path() / "ebb" / "calibration.json";
   std::string said_;
   int measured_ = 0;
   bool busy_ = false;

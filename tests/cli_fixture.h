@@ -22,6 +22,8 @@
 #include <string_view>
 #include <vector>
 
+#include "temp_folder.h"
+
 namespace ebb::cli_fixture {
 
 namespace fs = std::filesystem;
@@ -215,9 +217,6 @@ std::string raw(const std::vector<T>& values) {
 class CliTest : public testing::Test {
  protected:
   CliTest() {
-    std::string name = (fs::temp_directory_path() / "ebb_cli_XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    folder_ = name;
     launch_.folder = folder_;
     calibrate();
   }
@@ -225,7 +224,6 @@ class CliTest : public testing::Test {
     for (const std::string& name : files_below(folder_)) {
       EXPECT_FALSE(name.ends_with(".tmp")) << "left behind: " << name;
     }
-    fs::remove_all(folder_);
   }
 
   // The first run on a machine measures it and says so. One file serves all tests of a build, and
@@ -326,7 +324,8 @@ class CliTest : public testing::Test {
     }
   }
 
-  fs::path folder_;
+  TempFolder temp_;
+  fs::path folder_ = temp_.path();
   Launch launch_;
 };
 

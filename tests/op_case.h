@@ -8,8 +8,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <complex>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <string>
@@ -23,107 +21,13 @@ namespace ebb {
 inline constexpr double kRounding = 2e-6;
 inline constexpr double kExact = 0;
 
-inline Scalars test_scalars() {
-  Scalars s;
-  s.seed = 0x123456789abcdef0;
-  s.step = 41;
-  s.lr = 3e-3f;
-  s.bias1 = 0.271f;
-  s.bias2 = 0.002997f;
-  s.ema_decay = 0.99f;
-  s.guidance = 2.5f;
-  s.time = {731, 0.25f};
-  s.coef = {1.25f, 0.75f, 0.5f, 0.4f, 0.3f, -3.5f, -2.0f, 0.125f};
-  return s;
-}
-
-inline std::string describe(const OpParams& params) {
-  std::string text = std::visit([](const auto& op) { return op.kName; }, params);
-  const Signature s = signature(params);
-  for (const auto* args : {&s.reads, &s.writes, &s.updates}) {
-    for (const Arg& arg : *args) text += fmt::format(" {}{}", arg.name, shape_text(arg.shape));
-  }
-  return text;
-}
+Scalars test_scalars();
 
 // Every element that the twin set is finite and close; every other is as it was. Relative to the
 // norm of the whole, and element by element ten times that, relative to the largest.
-inline void expect_close(const std::string& what, const Column& got, const Column& want,
-                         double tolerance) {
-  double error = 0, size = 0, worst = 0, largest = 0;
-  size_t worst_at = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    if (std::isnan(want[i])) {
-      ASSERT_TRUE(std::isnan(got[i])) << what << "[" << i << "] is not the op's to set";
-      continue;
-    }
-    ASSERT_TRUE(std::isfinite(got[i])) << what << "[" << i << "] is " << got[i];
-    const double off = std::abs(got[i] - want[i]);
-    if (off > worst) worst_at = i;
-    worst = std::max(worst, off);
-    largest = std::max(largest, std::abs(want[i]));
-    error += off * off;
-    size += want[i] * want[i];
-  }
-  EXPECT_LE(std::sqrt(error), tolerance * std::sqrt(size))
-      << what << ": relative error " << std::sqrt(error / size) << ", worst at [" << worst_at
-      << "]: " << got[worst_at] << ", wanted " << want[worst_at];
-  EXPECT_LE(worst, 10 * tolerance * largest)
-      << what << "[" << worst_at << "]: " << got[worst_at] << ", wanted " << want[worst_at];
-}
+void expect_close(const std::string& what, const Column& got, const Column& want, double tolerance);
 
 // ---- the device against the twin ---------------------------------------------------------------
-
-// A buffer as the device sees it: aligned as in the arena, between guards that nobody may touch.
-class GuardedBytes {
- public:
-  explicit GuardedBytes(size_t size, std::byte fill = std::byte{0xff}) : size_(size) {
-    bytes_.assign(size + 3 * kGuard, std::byte{0xa5});
-    const auto address = reinterpret_cast<uintptr_t>(bytes_.data());
-    begin_ = kGuard + (kGuard - address % kGuard) % kGuard;
-    std::fill_n(data(), size, fill);
-  }
-  std::byte* data() { return bytes_.data() + begin_; }
-  size_t size() const { return size_; }
-  bool guards_hold() const {
-    for (size_t i = 0; i < bytes_.size(); ++i) {
-      const bool inside = i >= begin_ && i < begin_ + size_;
-      if (!inside && bytes_[i] != std::byte{0xa5}) return false;
-    }
-    return true;
-  }
-
- private:
-  static constexpr size_t kGuard = 64;
-  std::vector<std::byte> bytes_;
-  size_t begin_ = 0, size_;
-};
-
-template <typename T>
-void put(GuardedBytes& to, const Column& from) {
-  std::vector<T> values(from.begin(), from.end());
-  std::memcpy(to.data(), values.data(), to.size());
-}
-
-template <typename T>
-Column get(GuardedBytes& from) {
-  std::vector<T> values(from.size() / sizeof(T));
-  std::memcpy(values.data(), from.data(), from.size());
-  return Column(values.begin(), values.end());
-}
-
-inline GuardedBytes to_device(const Arg& arg, const Column& values) {
-  GuardedBytes b(values.size() * dtype_bytes(arg.type));
-  if (arg.type == DType::i32) put<int32_t>(b, values);
-  if (arg.type == DType::f32) put<float>(b, values);
-  if (arg.type == DType::f64) put<double>(b, values);
-  return b;
-}
-
-inline Column from_device(const Arg& arg, GuardedBytes& b) {
-  if (arg.type == DType::i32) return get<int32_t>(b);
-  return arg.type == DType::f32 ? get<float>(b) : get<double>(b);
-}
 
 // An output in the place of an input.
 struct InPlace {
@@ -131,53 +35,9 @@ struct InPlace {
 };
 
 // Runs the device on a copy of the inputs; what it wrote and updated is in the result.
-inline OpValues<double> run_on_device(const OpParams& params, const OpValues<double>& inputs,
-                                      const Scalars& scalars, std::byte scratch_fill,
-                                      InPlace in_place = {}) {
-  const Signature s = signature(params);
-  const auto load = [](const std::vector<Arg>& args, const std::vector<Column>& columns) {
-    std::vector<GuardedBytes> made;
-    for (size_t i = 0; i < args.size(); ++i) made.push_back(to_device(args[i], columns[i]));
-    return made;
-  };
-  auto reads = load(s.reads, inputs.reads);
-  auto writes = load(s.writes, inputs.writes);
-  auto updates = load(s.updates, inputs.updates);
-  GuardedBytes scratch(cpu_device().scratch_bytes(params), scratch_fill);
-
-  std::vector<const std::byte*> read_at;
-  std::vector<std::byte*> write_at, update_at;
-  for (auto& b : reads) read_at.push_back(b.data());
-  for (auto& b : writes) write_at.push_back(b.data());
-  for (auto& b : updates) update_at.push_back(b.data());
-  if (in_place.write >= 0) write_at[in_place.write] = reads[in_place.read].data();
-  Call call;
-  call.reads = read_at;
-  call.writes = write_at;
-  call.updates = update_at;
-  call.scratch = {scratch.data(), scratch.size()};
-  call.scalars = &scalars;
-  cpu_device().run(params, call);
-
-  const auto store = [](const std::vector<Arg>& args, std::vector<GuardedBytes>& buffers) {
-    std::vector<Column> made;
-    for (size_t i = 0; i < args.size(); ++i) {
-      EXPECT_TRUE(buffers[i].guards_hold()) << args[i].name << " was overrun";
-      made.push_back(from_device(args[i], buffers[i]));
-    }
-    return made;
-  };
-  EXPECT_TRUE(scratch.guards_hold()) << "scratch was overrun";
-  if (in_place.write >= 0) std::swap(writes[in_place.write], reads[in_place.read]);
-  return {store(s.reads, reads), store(s.writes, writes), store(s.updates, updates)};
-}
-
-inline bool same_bits(const std::vector<Column>& a, const std::vector<Column>& b) {
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(double)) != 0) return false;
-  }
-  return true;
-}
+OpValues<double> run_on_device(const OpParams& params, const OpValues<double>& inputs,
+                               const Scalars& scalars, std::byte scratch_fill,
+                               InPlace in_place = {});
 
 struct Check {
   double tolerance = kRounding;
@@ -188,43 +48,9 @@ struct Check {
 
 // With one thread and with more threads than work: both are right, and the same bits each time,
 // whatever the scratch held.
-inline void check_against_reference(const OpParams& params, const Check& check = {}) {
-  SCOPED_TRACE(describe(params));
-  Random random(params.index() + 1);
-  OpValues<double> inputs = make_inputs(params, random, check.scale);
-  if (check.adjust) check.adjust(inputs);
-  OpValues<double> want = inputs;
-  run_reference(params, want.refs(check.scalars));
-  const Signature s = signature(params);
-  const int threads_before = cpu_threads();
-  for (const int threads : {1, 3}) {
-    SCOPED_TRACE(testing::Message() << threads << " threads");
-    set_cpu_threads(threads);
-    const auto got = run_on_device(params, inputs, check.scalars, std::byte{0xff});
-    const auto again = run_on_device(params, inputs, check.scalars, std::byte{0});
-    EXPECT_TRUE(same_bits(got.reads, inputs.reads)) << "a read buffer was changed";
-    EXPECT_TRUE(same_bits(got.writes, again.writes) && same_bits(got.updates, again.updates))
-        << "a second run gave other bits";
-    for (size_t w = 0; w < s.writes.size(); ++w) {
-      for (const int r : s.writes[w].over) {
-        const auto over =
-            run_on_device(params, inputs, check.scalars, std::byte{0xff}, {static_cast<int>(w), r});
-        EXPECT_TRUE(same_bits(got.writes, over.writes) && same_bits(got.updates, over.updates))
-            << s.writes[w].name << " in the place of " << s.reads[r].name << " gave other bits";
-      }
-    }
-    for (size_t i = 0; i < s.writes.size(); ++i) {
-      expect_close(s.writes[i].name, got.writes[i], want.writes[i], check.tolerance);
-    }
-    for (size_t i = 0; i < s.updates.size(); ++i) {
-      expect_close(s.updates[i].name, got.updates[i], want.updates[i], check.tolerance);
-    }
-  }
-  set_cpu_threads(threads_before);
-}
+void check_against_reference(const OpParams& params, const Check& check = {});
 
-// ---- the backward twin against the complex step
-// --------------------------------------------------
+// ---- the backward twin against the complex step ------------------------------------------------
 
 struct GradientCheck {
   std::map<std::string, double> cotangents = {};  // outputs whose cotangent is this constant
@@ -235,117 +61,7 @@ struct GradientCheck {
 // and an output's name, its cotangent; what it writes or updates is "d" and an input's name, that
 // input's gradient. "dres" is a gradient of x that arrives by another way. Every gradient that the
 // backward ops give is checked in every element.
-class GradientChecker {
- public:
-  GradientChecker(const OpParams& forward, const GradientCheck& check)
-      : forward_(forward), signature_(signature(forward)), random_(forward.index() + 1) {
-    values_ = make_inputs(forward, random_, 1);
-    if (check.adjust) check.adjust(values_);
-    run_reference(forward, values_.refs(scalars_));
-    for (size_t i = 0; i < signature_.reads.size(); ++i) {
-      known_[signature_.reads[i].name] = values_.reads[i];
-    }
-    for (size_t i = 0; i < signature_.writes.size(); ++i) {
-      const std::string name = signature_.writes[i].name;
-      known_[name] = values_.writes[i];
-      const auto constant = check.cotangents.find(name);
-      if (constant != check.cotangents.end()) {
-        cotangents_[gradient_name(name)] = Column(values_.writes[i].size(), constant->second);
-      }
-    }
-  }
-
-  // Activation gradients find NaN in their place and parameter gradients find numbers, so setting
-  // the first and adding to the second is proven on the way.
-  void run_backward(const OpParams& backward) {
-    const Signature s = signature(backward);
-    OpValues<double> v;
-    for (const Arg& arg : s.reads) {
-      Column& c = known_.contains(arg.name) ? known_[arg.name] : cotangents_[arg.name];
-      if (c.empty()) c = random_column(element_count(arg.shape), random_);
-      v.reads.push_back(c);
-    }
-    for (const Arg& arg : s.writes) v.writes.push_back(unset_column(arg));
-    for (const Arg& arg : s.updates) {
-      v.updates.push_back(random_column(element_count(arg.shape), random_));
-    }
-    const std::vector<Column> before = v.updates;
-    run_reference(backward, v.refs(scalars_));
-    for (size_t i = 0; i < s.writes.size(); ++i) keep_gradient(s.writes[i].name, v.writes[i]);
-    for (size_t i = 0; i < s.updates.size(); ++i) {
-      for (size_t k = 0; k < before[i].size(); ++k) v.updates[i][k] -= before[i][k];
-      keep_gradient(s.updates[i].name, v.updates[i]);
-    }
-  }
-
-  void compare() {
-    ASSERT_FALSE(gradients_.empty());
-    for (size_t input = 0; input < signature_.reads.size(); ++input) {
-      const std::string name = signature_.reads[input].name;
-      const auto found = gradients_.find(name);
-      if (found == gradients_.end()) continue;
-      Column want = complex_step(input);
-      if (name == "x" && cotangents_.contains("dres")) {
-        for (size_t i = 0; i < want.size(); ++i) want[i] += cotangents_["dres"][i];
-      }
-      double size = 0;
-      for (const double g : want) size += g * g / static_cast<double>(want.size());
-      for (size_t i = 0; i < want.size(); ++i) {
-        const double got = std::isnan(found->second[i]) ? 0 : found->second[i];  // a part not set
-        ASSERT_NEAR(got, want[i], 1e-10 * (std::abs(want[i]) + std::sqrt(size)))
-            << "d" << name << "[" << i << "]";
-      }
-    }
-  }
-
- private:
-  static std::string gradient_name(const std::string& name) { return fmt::format("d{}", name); }
-
-  void keep_gradient(const std::string& name, const Column& values) {
-    for (const Arg& input : signature_.reads) {
-      if (name == gradient_name(input.name)) gradients_[input.name] = values;
-    }
-    ASSERT_TRUE(known_.contains(name) || gradients_.contains(name.substr(1)))
-        << name << " is no gradient of an input";
-  }
-
-  // The derivative of sum(cotangent * output) by every element of one input.
-  Column complex_step(size_t input) {
-    using Complex = std::complex<double>;
-    const double h = 1e-50;
-    OpValues<Complex> v;
-    for (const Column& c : values_.reads) v.reads.emplace_back(c.begin(), c.end());
-    for (const Column& c : values_.writes) v.writes.emplace_back(c.begin(), c.end());
-    Column derivative(values_.reads[input].size());
-    for (size_t i = 0; i < derivative.size(); ++i) {
-      v.reads[input][i] += Complex(0, h);
-      run_reference(forward_, v.refs(scalars_));
-      v.reads[input][i] = values_.reads[input][i];
-      for (size_t o = 0; o < v.writes.size(); ++o) {
-        const auto found = cotangents_.find(gradient_name(signature_.writes[o].name));
-        if (found == cotangents_.end()) continue;
-        for (size_t k = 0; k < v.writes[o].size(); ++k) {
-          derivative[i] += found->second[k] * (v.writes[o][k].imag() / h);
-        }
-      }
-    }
-    return derivative;
-  }
-
-  OpParams forward_;
-  Signature signature_;
-  Random random_;
-  Scalars scalars_ = test_scalars();
-  OpValues<double> values_;
-  std::map<std::string, Column> known_, cotangents_, gradients_;
-};
-
-inline void check_gradient(const OpParams& forward, const std::vector<OpParams>& backward,
-                           const GradientCheck& check = {}) {
-  SCOPED_TRACE(describe(forward));
-  GradientChecker checker(forward, check);
-  for (const OpParams& op : backward) checker.run_backward(op);
-  checker.compare();
-}
+void check_gradient(const OpParams& forward, const std::vector<OpParams>& backward,
+                    const GradientCheck& check = {});
 
 }  // namespace ebb

@@ -2,10 +2,10 @@
 #include "train/outside.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <fstream>
+
+#include "temp_folder.h"
 
 namespace ebb {
 namespace {
@@ -16,14 +16,8 @@ constexpr int64_t kMiB = 1 << 20;
 
 class FirstMeasured : public ::testing::Test {
  protected:
-  FirstMeasured() {
-    char name[] = "/tmp/ebb_outside_XXXXXX";
-    folder_ = mkdtemp(name);
-    file_ = folder_ / "ebb" / "outside.json";
-  }
-  ~FirstMeasured() override { fs::remove_all(folder_); }
-
-  fs::path folder_, file_;
+  TempFolder folder_;
+  fs::path file_ = folder_.path() / "ebb" / "outside.json";
 };
 
 TEST_F(FirstMeasured, WhatDiffersByNoiseIsTheFirst) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <fstream>
@@ -10,19 +9,12 @@
 #include <string>
 
 #include "formats/safetensors.h"
+#include "temp_folder.h"
 
 namespace ebb {
 
 class SafetensorsTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "ebb_safetensors_XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    file_ = folder_ / "f.safetensors";
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   void put(const std::string& bytes) const {
     std::filesystem::remove(
         file_);  // ext4 syncs a file that is truncated and rewritten: 2 ms each time
@@ -62,7 +54,8 @@ class SafetensorsTest : public testing::Test {
     return true;
   }
 
-  std::filesystem::path folder_, file_;
+  TempFolder temp_;
+  std::filesystem::path folder_ = temp_.path(), file_ = folder_ / "f.safetensors";
   mutable std::string message_;
 };
 

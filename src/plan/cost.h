@@ -26,7 +26,6 @@ CostPoint cost_point(const OpParams& params, double seconds);
 struct Calibration {
   std::string machine;
   std::vector<CostPoint> points;
-  int64_t expires = 0;  // seconds since 1970; 0: never
   bool operator==(const Calibration&) const = default;
 };
 

@@ -24,10 +24,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kVersion = 4;  // of the file and of how is measured
+constexpr int64_t kVersion = 5;  // of the file and of how is measured
 constexpr int64_t kMostBytes = 1 << 20;
 constexpr int64_t kBusySeconds = 600;  // for so long a disturbed measurement is better than none
 constexpr size_t kMostMachines = 16, kMostPoints = 1000;
+
+struct Kept {
+  Calibration calibration;
+  int64_t expires = 0;  // seconds since 1970; 0: never
+};
 
 // ---- the file:
 // {"version":N,"machines":[{"machine":"...","expires":0,"points":[["gelu",x,y,seconds],..]},..]}
@@ -51,14 +56,15 @@ CostPoint read_point(JsonReader& json) {
   return point;
 }
 
-Calibration read_machine(JsonReader& json) {
-  Calibration machine;
+Kept read_machine(JsonReader& json) {
+  Kept kept;
+  Calibration& machine = kept.calibration;
   json.begin_object();
   for (std::string key; json.next_key(key);) {
     if (key == "machine") {
       machine.machine = json.read_string();
     } else if (key == "expires") {
-      machine.expires = json.read_int();
+      kept.expires = json.read_int();
     } else if (key == "points") {
       json.begin_array();
       while (json.next_element()) {
@@ -69,11 +75,11 @@ Calibration read_machine(JsonReader& json) {
       json.skip_value();
     }
   }
-  return machine;
+  return kept;
 }
 
-std::vector<Calibration> parse_machines(const std::string& text, const std::string& where) {
-  std::vector<Calibration> machines;
+std::vector<Kept> parse_machines(const std::string& text, const std::string& where) {
+  std::vector<Kept> machines;
   int64_t version = 0;
   JsonReader json(text, where, Exit::disk, "");
   json.begin_object();
@@ -96,12 +102,13 @@ std::vector<Calibration> parse_machines(const std::string& text, const std::stri
   return machines;
 }
 
-std::string machines_text(const std::vector<Calibration>& machines) {
+std::string machines_text(const std::vector<Kept>& machines) {
   std::string text = fmt::format("{{\"version\":{},\"machines\":[", kVersion);
-  for (const Calibration& machine : machines) {
+  for (const Kept& kept : machines) {
+    const Calibration& machine = kept.calibration;
     text += fmt::format("{}\n{{\"machine\":{},\"expires\":{},\"points\":[",
-                        &machine == &machines[0] ? "" : ",", json_quote(machine.machine),
-                        machine.expires);
+                        &kept == &machines[0] ? "" : ",", json_quote(machine.machine),
+                        kept.expires);
     for (const CostPoint& point : machine.points) {
       text += fmt::format("{}\n[{},{},{},{}]", &point == &machine.points[0] ? "" : ",",
                           json_quote(point.kind), point.x, point.y, point.seconds);
@@ -111,7 +118,7 @@ std::string machines_text(const std::vector<Calibration>& machines) {
   return text + "]}\n";
 }
 
-void write_machines(const fs::path& path, const std::vector<Calibration>& machines) {
+void write_machines(const fs::path& path, const std::vector<Kept>& machines) {
   try {
     if (path.has_parent_path()) make_directories(path.parent_path());
     write_file_atomically(path, machines_text(machines));
@@ -155,7 +162,7 @@ Calibration machine_calibration(const fs::path& file, const std::string& machine
                                 const std::function<Measurement()>& measure) {
   const std::string name = printable(file.string());
   std::string why = "first use on this machine with these threads: measuring";
-  std::vector<Calibration> machines;
+  std::vector<Kept> machines;
   std::error_code ignored;
   if (!file.empty() && fs::exists(file, ignored)) {
     try {
@@ -165,17 +172,17 @@ Calibration machine_calibration(const fs::path& file, const std::string& machine
     }
   }
   const auto found = std::find_if(machines.begin(), machines.end(),
-                                  [&](const Calibration& each) { return each.machine == machine; });
+                                  [&](const Kept& each) { return each.calibration.machine == machine; });
   if (found != machines.end()) {
     const bool expired = found->expires != 0 && std::time(nullptr) >= found->expires;
-    if (is_complete(*found) && !expired) return *found;
+    if (is_complete(found->calibration) && !expired) return found->calibration;
     why = expired ? "the last was made while other programs ran: measuring again"
                   : name + " is of another version: measuring again";
     machines.erase(found);
   }
   fmt::print(stderr, "calibration: {}, about 5 s\n", why);
   const Measurement measured = measure();
-  Calibration made{machine, {}, measured.busy ? std::time(nullptr) + kBusySeconds : 0};
+  Calibration made{machine, {}};
   for (const OpTiming& timing : measured.timings) {
     made.points.push_back(cost_point(timing.params, timing.seconds));
   }
@@ -192,7 +199,7 @@ Calibration machine_calibration(const fs::path& file, const std::string& machine
                kBusySeconds / 60);
   }
   if (machines.size() == kMostMachines) machines.erase(machines.begin());
-  machines.push_back(made);
+  machines.push_back({made, measured.busy ? std::time(nullptr) + kBusySeconds : 0});
   if (!file.empty()) write_machines(file, machines);
   return made;
 }

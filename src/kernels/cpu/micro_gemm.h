@@ -52,7 +52,7 @@ inline void micro_gemm(float* c, int64_t ldc, const Strided& a, const float* b, 
     for (int i = 0; i < kRows; ++i) {
       const Vec x = splat(a.data[i * a.row + k * a.col]);
 #pragma GCC unroll 4
-      for (int j = 0; j < kVecs; ++j) sums[i][j] += x * row[j];
+      for (int j = 0; j < kVecs; ++j) sums[i][j] = multiply_add(x, row[j], sums[i][j]);
     }
   }
 #pragma GCC unroll 16

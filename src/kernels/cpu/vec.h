@@ -59,6 +59,18 @@ inline Vec min(Vec a, Vec b) { return a < b ? a : b; }
 inline Vec max(Vec a, Vec b) { return a > b ? a : b; }
 #endif
 
+// a b + c, rounded once wherever the machine can: where bits matter, this does not depend on what
+// the compiler contracts.
+inline Vec multiply_add(Vec a, Vec b, Vec c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(__FMA__)
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 inline Vec sqrt(Vec x) {
 #if defined(__AVX512F__)
   return _mm512_maskz_sqrt_ps(0xFFFF, x);
