@@ -20,7 +20,7 @@ namespace {
 std::atomic<int64_t> news{0}, deletes{0};
 }  // namespace
 
-// Counted for the whole test binary, oneDNN included. A sanitizer brings its own.
+// Counted for the whole test binary. A sanitizer brings its own.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define EBB_COUNTS_NEWS 1
 void* operator new(size_t bytes) {

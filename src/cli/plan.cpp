@@ -170,7 +170,7 @@ void print_table(const Answer& a) {
                resident ? "all the time" : step.program.ops[peaks[i].op].name);
   }
   if (a.gap() > 0) fmt::print("  {:<12} {:>12}\n", "gap", format_size(a.gap()));
-  fmt::print("  {:<12} {:>12}   code, libraries, threads, compiled kernels, a reserve\n", "outside",
+  fmt::print("  {:<12} {:>12}   code, libraries, threads, a reserve\n", "outside",
              format_size(a.run.outside_bytes));
   fmt::print("  {:<12} {:>12}   of {}: {}\n\n", "process", format_size(a.run.process_bytes()),
              format_size(a.spec.budget_bytes), a.run.fits ? "fits" : "does not fit");

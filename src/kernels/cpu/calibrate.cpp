@@ -172,8 +172,7 @@ std::vector<OpTiming> calibrate_cpu() {
   const cpu::Pages pages(bytes, cpu::Pages::Size::huge);
   const double start = now();
   const cpu::Evictor evictor;
-  for (const cpu::Trial& trial : trials)
-    trial.run(pages.data(), evictor);  // threads, pages, compiled kernels
+  for (const cpu::Trial& trial : trials) trial.run(pages.data(), evictor);  // threads and pages
   // All shapes in turn, again and again: what slows the machine for a while spoils one sample of
   // many shapes rather than all samples of one.
   std::vector<Samples> samples(trials.size());

@@ -20,8 +20,7 @@ std::string cpu_identity();
 // over a grid of sizes.
 std::vector<OpParams> calibration_shapes();
 
-// Runs every shape for some seconds in all, at most 64 MiB at a time, all given back. What oneDNN
-// compiled on the way stays.
+// Runs every shape for some seconds in all, at most 64 MiB at a time, all given back.
 std::vector<OpTiming> calibrate_cpu();
 
 }  // namespace ebb
