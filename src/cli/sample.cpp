@@ -63,10 +63,10 @@ struct Planned {
 Planned plan_sampler(const Settings& s, const OutputSpec& output, SamplerSpec spec,
                      int64_t budget) {
   spec.batch = std::min<int64_t>(output.count(), s.sample_batch > 0 ? s.sample_batch : 64);
+  const int64_t outside = outside_bytes(0) + output.held_bytes();
   while (true) {
     auto programs = sampler_programs(output.config, spec, cpu_device());
     Planned made{spec, make_plans(std::move(programs))};
-    const int64_t outside = outside_bytes(0) + output.held_bytes();
     const bool last = spec.batch == 1 || s.sample_batch > 0;
     if (last || made.plans.arena_bytes + outside <= budget) {
       check_budget(made.plans.arena_bytes, outside, budget,

@@ -106,9 +106,9 @@ std::string machines_text(const std::vector<Kept>& machines) {
   std::string text = fmt::format("{{\"version\":{},\"machines\":[", kVersion);
   for (const Kept& kept : machines) {
     const Calibration& machine = kept.calibration;
-    text += fmt::format("{}\n{{\"machine\":{},\"expires\":{},\"points\":[",
-                        &kept == &machines[0] ? "" : ",", json_quote(machine.machine),
-                        kept.expires);
+    text +=
+        fmt::format("{}\n{{\"machine\":{},\"expires\":{},\"points\":[",
+                    &kept == &machines[0] ? "" : ",", json_quote(machine.machine), kept.expires);
     for (const CostPoint& point : machine.points) {
       text += fmt::format("{}\n[{},{},{},{}]", &point == &machine.points[0] ? "" : ",",
                           json_quote(point.kind), point.x, point.y, point.seconds);
@@ -171,8 +171,9 @@ Calibration machine_calibration(const fs::path& file, const std::string& machine
       why = name + " is damaged: measuring again";
     }
   }
-  const auto found = std::find_if(machines.begin(), machines.end(),
-                                  [&](const Kept& each) { return each.calibration.machine == machine; });
+  const auto found = std::find_if(machines.begin(), machines.end(), [&](const Kept& each) {
+    return each.calibration.machine == machine;
+  });
   if (found != machines.end()) {
     const bool expired = found->expires != 0 && std::time(nullptr) >= found->expires;
     if (is_complete(found->calibration) && !expired) return found->calibration;
