@@ -9,19 +9,21 @@ namespace ebb::cpu {
 
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int kRows = 8, kVecs = 3;  // 24 sums in the 32 registers
-constexpr int64_t kMostDepth = 384;
-#else
-constexpr int kRows = 6, kVecs = 2;  // 12 sums in the 16 registers
-constexpr int64_t kMostDepth = 256;
-#endif
-constexpr int64_t kColumns = kVecs * kLanes;
-
 // A thread packs a block of b that stays in its second-level cache, and then, for block after block
 // of a, multiplies: a tile of rows stays in the first-level cache while the panels of b pass by.
-constexpr int64_t kMostColumns = 384;
+struct Most {
+  int64_t depth, columns;
+};
+#if defined(__AVX512F__)
+constexpr int kRows = 8, kVecs = 3;  // 24 sums in the 32 registers
+constexpr Most kInPlace = {768, 288}, kPacked = {512, 384};
+#else
+constexpr int kRows = 6, kVecs = 2;  // 12 sums in the 16 registers
+constexpr Most kInPlace = {256, 384}, kPacked = {256, 384};
+#endif
+constexpr int64_t kColumns = kVecs * kLanes;
 constexpr int64_t kMostRows = 96;
+constexpr int64_t kLineFloats = 16;
 
 int64_t divided_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
@@ -33,6 +35,11 @@ int64_t block_size(int64_t n, int64_t most, int64_t unit) {
 // Rows that lie in memory as rows are read where they are: eight of them pass through the caches as
 // well as a packed tile does.
 bool packs_a(const Gemm& product) { return product.a.col != 1; }
+Most most(const Gemm& product) { return packs_a(product) ? kPacked : kInPlace; }
+
+// From one packed tile of a to the next: not a multiple of a page, for tiles that begin in the same
+// set of the first-level cache would push each other out of it while they are written.
+int64_t tile_floats(int64_t depth) { return depth * kRows + kLineFloats; }
 
 // c is cut into a grid of rectangles, one for each thread.
 struct Grid {
@@ -78,11 +85,11 @@ Range part(int64_t n, int64_t unit, int64_t index, int64_t parts) {
 struct Blocks {
   int64_t depth, columns, rows, b_floats, bytes;
   Blocks(const Grid& grid, const Gemm& p)
-      : depth(block_size(p.K, kMostDepth, kLanes)),
-        columns(block_size(grid.width(p.N), kMostColumns, kColumns)),
+      : depth(block_size(p.K, most(p).depth, kLanes)),
+        columns(block_size(grid.width(p.N), most(p).columns, kColumns)),
         rows(block_size(grid.height(p.M), kMostRows, kRows)),
         b_floats(depth * columns),
-        bytes(whole_lines((b_floats + (packs_a(p) ? depth * rows : 0)) * 4)) {}
+        bytes(whole_lines((b_floats + (packs_a(p) ? rows / kRows * tile_floats(depth) : 0)) * 4)) {}
 };
 
 class Rectangle {
@@ -119,22 +126,26 @@ class Rectangle {
     }
   }
 
-  // Tiles of kRows, each (depth, kRows), read as they lie in memory.
+  // Tiles of kRows, each (depth, kRows), read as they lie in memory: short pieces far apart, which
+  // no hardware foresees.
   void pack_a(Range rows, Range depth) const {
+    constexpr int64_t kAhead = 16;
+    const int64_t tile = tile_floats(depth.size());
     const float* in = p_.a.at(rows.begin, depth.begin).data;
     for (int64_t k = 0; k < depth.size(); ++k, in += p_.a.col) {
+      for (int64_t i = 0; i < rows.size(); i += kLineFloats) {
+        __builtin_prefetch(in + kAhead * p_.a.col + i);
+      }
       float* out = packed_a_ + k * kRows;
       int64_t i = 0;
-      for (; i + kRows <= rows.size(); i += kRows) {
-        std::copy_n(in + i, kRows, out + i * depth.size());
-      }
-      std::copy_n(in + i, rows.size() - i, out + i * depth.size());
+      for (; i + kRows <= rows.size(); i += kRows, out += tile) std::copy_n(in + i, kRows, out);
+      std::copy_n(in + i, rows.size() - i, out);
     }
   }
 
   Strided tile_of_a(int64_t i, Range rows, Range depth) const {
     if (!packs_a(p_)) return p_.a.at(i, depth.begin);
-    return {packed_a_ + (i - rows.begin) * depth.size(), 1, kRows};
+    return {packed_a_ + (i - rows.begin) / kRows * tile_floats(depth.size()), 1, kRows};
   }
 
   void multiply(Range rows, Range columns, Range depth) const {
