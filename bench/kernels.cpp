@@ -22,7 +22,7 @@ std::vector<OpParams> model_shapes(int64_t B, int64_t T, int64_t D, int64_t H) {
        {std::pair{D, 3 * D}, std::pair{D, D}, std::pair{D, 4 * D}, std::pair{4 * D, D}}) {
     shapes.push_back(Linear{R, K, N});
     shapes.push_back(LinearBackwardInput{R, K, N});
-    shapes.push_back(LinearBackwardWeight{R, K, N});
+    shapes.push_back(LinearBackwardParams{R, K, N});
   }
   shapes.push_back(Attention{B, T, H, D / H});
   shapes.push_back(AttentionBackward{B, T, H, D / H});

@@ -156,8 +156,8 @@ TEST_F(CliPlan, AProfileHoldsEveryOpOfTheStepAndItsLimit) {
     EXPECT_GT(op["calls"], 0) << op;
     EXPECT_TRUE(op["limit"] == "flops" || op["limit"] == "bytes") << op;
   }
-  for (const char* kind : {"linear", "linear_backward_weight", "attention", "attention_backward",
-                           "gelu", "adaln", "ddpm_loss", "squared_norm", "adamw"}) {
+  for (const char* kind : {"linear", "linear_backward_params", "attention", "attention_backward",
+                           "add_gated", "adaln", "ddpm_loss", "squared_norm", "adamw"}) {
     EXPECT_EQ(kinds.count(kind), 1) << kind;
   }
   const std::string table = succeed(bench).out;

@@ -28,7 +28,7 @@ TEST(Cost, BytesMovedCountsUpdatesTwice) {
   EXPECT_EQ(bytes_moved(Gelu{100}), 800);
   EXPECT_EQ(bytes_moved(AddTo{100}), 1200);
   EXPECT_EQ(bytes_moved(Linear{2, 3, 5}), 4 * (6 + 15 + 5 + 10));
-  EXPECT_EQ(bytes_moved(LinearBackwardWeight{2, 3, 5}), 4 * (10 + 6 + 2 * 15));
+  EXPECT_EQ(bytes_moved(LinearBackwardParams{2, 3, 5}), 4 * (10 + 6 + 2 * 15 + 2 * 5));
 }
 
 TEST(Cost, EveryKindIsMeasured) {
@@ -84,7 +84,7 @@ TEST(Cost, MoreNeverCostsLess) {
         last = seconds;
       };
       grows(linear, costs.seconds(Linear{R, 500, 700}));
-      grows(weight, costs.seconds(LinearBackwardWeight{R, 500, 700}));
+      grows(weight, costs.seconds(LinearBackwardParams{R, 500, 700}));
       grows(gelu, costs.seconds(Gelu{R * 384}));
       grows(attention, costs.seconds(Attention{2, R, 6, 70}));
     }

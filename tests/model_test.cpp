@@ -53,7 +53,7 @@ TEST(NamedSizes, TheProgramHasTheClaimedMatrixProducts) {
     for (const Op& op : program.ops) {
       const std::string kind = op.kind();
       const bool product = kind == "linear" || kind == "linear_backward_input" ||
-                           kind == "linear_backward_weight" || kind == "attention";
+                           kind == "linear_backward_params" || kind == "attention";
       if (product) flops += op.flops();
       if (kind == "attention_backward") flops += op.flops() * 8 / 10;  // one product is a repeat
     }

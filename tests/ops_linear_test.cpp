@@ -16,21 +16,21 @@ const Sizes kGrid[] = {
 TEST(LinearOps, AgreeWithTheReference) {
   for (const auto& [R, K, N] : kGrid) {
     check_against_reference(Linear{R, K, N});
+    check_against_reference(Linear{R, K, N, true});
     check_against_reference(LinearBackwardInput{R, K, N});
-    check_against_reference(LinearBackwardWeight{R, K, N});
-    check_against_reference(LinearBackwardWeight{R, K, N, true});
-    check_against_reference(LinearBackwardBias{R, N});
+    check_against_reference(LinearBackwardInput{R, K, N, true});
+    check_against_reference(LinearBackwardParams{R, K, N});
+    check_against_reference(LinearBackwardParams{R, K, N, true});
   }
 }
 
-TEST(LinearOps, BiasGradientOfManyRowsAgreesWithTheReference) {
-  for (const int64_t N : {1, 50, 768}) check_against_reference(LinearBackwardBias{4099, N});
+TEST(LinearOps, ParameterGradientsOfManyRowsAgreeWithTheReference) {
+  for (const int64_t N : {1, 50, 768}) check_against_reference(LinearBackwardParams{4099, 5, N});
 }
 
 TEST(LinearOps, GradientsAreExact) {
   for (const auto& [R, K, N] : {Sizes{1, 1, 1}, Sizes{5, 3, 4}, Sizes{2, 13, 7}}) {
-    check_gradient(Linear{R, K, N}, {LinearBackwardInput{R, K, N}, LinearBackwardWeight{R, K, N},
-                                     LinearBackwardBias{R, N}});
+    check_gradient(Linear{R, K, N}, {LinearBackwardInput{R, K, N}, LinearBackwardParams{R, K, N}});
   }
 }
 

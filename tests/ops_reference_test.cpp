@@ -28,13 +28,14 @@ Program small_program() {
   const Buf w = resident("w", Purpose::weight, {kOut, kIn});
   const Buf bias = resident("b", Purpose::weight, {kOut});
   const Buf dw = resident("dw", Purpose::gradient, {kOut, kIn});
+  const Buf db = resident("db", Purpose::gradient, {kOut});
   const Buf y = b.buffer("y", {kRows, kOut}), z = b.buffer("z", {kRows, kOut});
   const Buf dy = b.buffer("dy", {kRows, kOut});
   b.emit("forward", Linear{kRows, kIn, kOut}, {x, w, bias}, {y});
   b.emit("silu", Silu{kRows * kOut}, {y}, {z});
   b.output(z);
   b.emit("dsilu", SiluBackward{kRows * kOut}, {dz, y}, {dy});
-  b.emit("dweight", LinearBackwardWeight{kRows, kIn, kOut}, {dy, x}, {}, {dw});
+  b.emit("dweight", LinearBackwardParams{kRows, kIn, kOut}, {dy, x}, {}, {dw, db});
   return b.finish();
 }
 

@@ -47,7 +47,7 @@ std::map<GemmShape, int64_t> gemm_shapes(const Program& program) {
       shapes[{GemmRole::forward, p->R, p->K, p->N}] += times[i];
     } else if (const auto* q = std::get_if<LinearBackwardInput>(&params)) {
       shapes[{GemmRole::backward_input, q->R, q->K, q->N}] += times[i];
-    } else if (const auto* r = std::get_if<LinearBackwardWeight>(&params)) {
+    } else if (const auto* r = std::get_if<LinearBackwardParams>(&params)) {
       shapes[{GemmRole::backward_weight, r->R, r->K, r->N}] += times[i];
     }
   }

@@ -56,15 +56,14 @@ void Block::make(Builder& b, BlockTensors& t, Tensor tensor) const {
   const int index = static_cast<int>(tensor);
   const auto get = [&](Tensor of) { return need(b, t, of); };
   // What is kept in a loop over micro-batches is there once for each of them.
-  const auto buffer = [&](const char* label, Shape shape) {
-    return t.keep.has(tensor) ? b.lasting(label, std::move(shape))
-                              : b.buffer(label, std::move(shape));
+  const auto buffer = [&](Tensor of, const char* label, Shape shape) {
+    return t.keep.has(of) ? b.lasting(label, std::move(shape)) : b.buffer(label, std::move(shape));
   };
   const auto main = [&](const char* label, int64_t rows, int64_t width) {
-    return t.made[index] = buffer(label, {rows, width});
+    return t.made[index] = buffer(tensor, label, {rows, width});
   };
   const auto aside = [&](const char* label, Shape shape) {
-    return t.aside[index] = buffer(label, std::move(shape));
+    return t.aside[index] = buffer(tensor, label, std::move(shape));
   };
   const int64_t R = B_ * T_;
   switch (tensor) {
@@ -132,7 +131,14 @@ void Block::make(Builder& b, BlockTensors& t, Tensor tensor) const {
       return;
     }
     case Tensor::g: {  // (B*T, M)  after GELU
-      const Buf u = get(Tensor::u);
+      Buf& u = t.made[static_cast<int>(Tensor::u)];
+      if (!u && (t.backward || t.keep.has(Tensor::u))) {
+        const Buf m2 = get(Tensor::m2);
+        u = buffer(Tensor::u, "mlp.u", {R, mlp_});
+        fc1_.forward_gelu(b, "mlp.gelu", m2, u, main("mlp.gelu", R, mlp_));
+        return;
+      }
+      get(Tensor::u);  // which gelu may overwrite
       b.emit("mlp.gelu", Gelu{R * mlp_}, {u}, {main("mlp.gelu", R, mlp_)});
       return;
     }
@@ -147,6 +153,7 @@ void Block::make(Builder& b, BlockTensors& t, Tensor tensor) const {
 void Block::backward(Builder& b, Buf dx, Buf dsilu_c, BlockTensors t) const {
   const auto scope = b.scope(fmt::format("block{}", index_));
   t.keep = {};  // what is made from here on outlives nothing
+  t.backward = true;
   const Shape rows = {B_ * T_, D_};
   const Buf y = need(b, t, Tensor::y);
   const Buf mod = need(b, t, Tensor::mod);
@@ -154,8 +161,8 @@ void Block::backward(Builder& b, Buf dx, Buf dsilu_c, BlockTensors t) const {
 
   const Buf dy = b.buffer("d.mlp.y", rows);
   b.emit("d.out", AddGatedBackward{B_, T_, D_, kChunks, kGate2}, {dx, y, mod}, {dy, dmod});
-  const Buf dg = fc2_.backward(b, "d.mlp.gelu", dy, need(b, t, Tensor::g));
-  const Buf du = gelu_backward(b, "d.mlp.u", dg, need(b, t, Tensor::u));
+  const Buf g = need(b, t, Tensor::g);
+  const Buf du = fc2_.backward_gelu(b, "d.mlp.u", dy, g, need(b, t, Tensor::u));
   const Buf dm2 = fc1_.backward(b, "d.mlp.in", du, need(b, t, Tensor::m2));
   b.emit("d.mlp.norm", AdaLNBackward{B_, T_, D_, kChunks, kShift2, kScale2, true},
          {dm2, need(b, t, Tensor::x1), t.aside[static_cast<int>(Tensor::m2)], mod}, {dmod}, {dx});

@@ -15,6 +15,7 @@ struct BlockTensors {
   std::array<Buf, kBlockTensors> made;   // by Tensor; empty: not there
   std::array<Buf, kBlockTensors> aside;  // what its op writes besides: statistics, log-sum-exp
   KeepSet keep;                          // of those, what outlives the forward pass
+  bool backward = false;                 // the forward pass is over
 };
 
 class Block {

@@ -90,6 +90,13 @@ void LinearLayer::forward(Builder& b, const std::string& label, Buf x, Buf y) co
          {x, params_->weight(name_ + ".weight"), params_->weight(name_ + ".bias")}, {y});
 }
 
+void LinearLayer::forward_gelu(Builder& b, const std::string& label, Buf x, Buf y, Buf g) const {
+  Linear op = sizes(b, element_count(b.shape(x)), 0);
+  op.gelu = true;
+  b.emit(label, op, {x, params_->weight(name_ + ".weight"), params_->weight(name_ + ".bias")},
+         {y, g});
+}
+
 Buf LinearLayer::forward(Builder& b, const std::string& label, Buf x) const {
   const Linear op = sizes(b, element_count(b.shape(x)), 0);
   const Buf y = b.buffer(label, {op.R, op.N});
@@ -112,6 +119,16 @@ void LinearLayer::backward(Builder& b, const std::string& label, Buf dy, Buf x, 
   complete();
 }
 
+Buf LinearLayer::backward_gelu(Builder& b, const std::string& label, Buf dy, Buf x, Buf u) const {
+  add_gradients(b, label, dy, x);
+  const Linear op = sizes(b, 0, element_count(b.shape(dy)));
+  const Buf du = b.buffer(label, {op.R, op.K});
+  b.emit(label, LinearBackwardInput{op.R, op.K, op.N, true},
+         {dy, params_->weight(name_ + ".weight"), u}, {du});
+  complete();
+  return du;
+}
+
 void LinearLayer::backward_params_only(Builder& b, const std::string& label, Buf dy, Buf x) const {
   add_gradients(b, label, dy, x);
   complete();
@@ -120,11 +137,10 @@ void LinearLayer::backward_params_only(Builder& b, const std::string& label, Buf
 void LinearLayer::add_gradients(Builder& b, const std::string& label, Buf dy, Buf x) const {
   const Linear op = sizes(b, 0, element_count(b.shape(dy)));
   const auto [dw, begins] = params_->gradient_sum(b, name_ + ".weight");
-  const std::vector<Buf> into = {dw};
-  b.emit(label + ".weight", LinearBackwardWeight{op.R, op.K, op.N, begins}, {dy, x},
+  const Buf db = params_->gradient_sum(b, name_ + ".bias").gradient;
+  const std::vector<Buf> into = {dw, db};
+  b.emit(label + ".params", LinearBackwardParams{op.R, op.K, op.N, begins}, {dy, x},
          begins ? into : std::vector<Buf>{}, begins ? std::vector<Buf>{} : into);
-  const Buf db = params_->gradient(b, name_ + ".bias");
-  b.emit(label + ".bias", LinearBackwardBias{op.R, op.N}, {dy}, {}, {db});
 }
 
 void LinearLayer::complete() const {
@@ -146,9 +162,6 @@ Buf elementwise(Builder& b, const std::string& label, std::vector<Buf> reads) {
 Buf silu(Builder& b, const std::string& label, Buf x) { return elementwise<Silu>(b, label, {x}); }
 Buf silu_backward(Builder& b, const std::string& label, Buf dy, Buf x) {
   return elementwise<SiluBackward>(b, label, {dy, x});
-}
-Buf gelu_backward(Builder& b, const std::string& label, Buf dy, Buf x) {
-  return elementwise<GeluBackward>(b, label, {dy, x});
 }
 Buf add(Builder& b, const std::string& label, Buf x, Buf y) {
   return elementwise<Add>(b, label, {x, y});

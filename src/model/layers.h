@@ -64,10 +64,13 @@ class LinearLayer {
  public:
   LinearLayer(Params& params, std::string name) : params_(&params), name_(std::move(name)) {}
   void forward(Builder& b, const std::string& label, Buf x, Buf y) const;  // x (R, K) -> y (R, N)
+  void forward_gelu(Builder& b, const std::string& label, Buf x, Buf y, Buf g) const;
   Buf forward(Builder& b, const std::string& label, Buf x) const;
   // Adds to the gradients of weight and bias, and sets dx (R, K).
   void backward(Builder& b, const std::string& label, Buf dy, Buf x, Buf dx) const;
   Buf backward(Builder& b, const std::string& label, Buf dy, Buf x) const;
+  // The same for an x that is gelu(u): returns du.
+  Buf backward_gelu(Builder& b, const std::string& label, Buf dy, Buf x, Buf u) const;
   void backward_params_only(Builder& b, const std::string& label, Buf dy, Buf x) const;
 
  private:
@@ -80,7 +83,6 @@ class LinearLayer {
 
 Buf silu(Builder& b, const std::string& label, Buf x);
 Buf silu_backward(Builder& b, const std::string& label, Buf dy, Buf x);
-Buf gelu_backward(Builder& b, const std::string& label, Buf dy, Buf x);
 Buf add(Builder& b, const std::string& label, Buf x, Buf y);
 
 }  // namespace ebb

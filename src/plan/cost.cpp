@@ -38,7 +38,7 @@ Place place(const AnyOp& op) {
 }
 Place place(const Linear& op) { return linear_place(op); }
 Place place(const LinearBackwardInput& op) { return linear_place(op); }
-Place place(const LinearBackwardWeight& op) { return linear_place(op); }
+Place place(const LinearBackwardParams& op) { return linear_place(op); }
 Place place(const Attention& op) { return attention_place(op); }
 Place place(const AttentionBackward& op) { return attention_place(op); }
 Place place(const LabelEmbed& op) { return label_place(op); }
@@ -72,6 +72,14 @@ const auto& table_names() {
   static const auto kNames = table_names(std::make_index_sequence<std::variant_size_v<OpParams>>());
   return kNames;
 }
+
+// Elements of a gelu at the end of a product: it costs what it would by itself.
+template <typename AnyOp>
+int64_t gelu_count(const AnyOp&) {
+  return 0;
+}
+int64_t gelu_count(const Linear& op) { return op.gelu ? op.R * op.N : 0; }
+int64_t gelu_count(const LinearBackwardInput& op) { return op.gelu ? op.R * op.K : 0; }
 
 double nominal_seconds(const OpParams& params) {
   constexpr double kFlops = 1e11, kBytes = 1e10;  // per second
@@ -131,6 +139,11 @@ double CostModel::Line::at(double x) const {
 }
 
 double CostModel::seconds(const OpParams& params) const {
+  const int64_t gelus = std::visit([](const auto& op) { return gelu_count(op); }, params);
+  return table_seconds(params) + (gelus > 0 ? table_seconds(Gelu{gelus}) : 0);
+}
+
+double CostModel::table_seconds(const OpParams& params) const {
   const Table& table = tables_[table_of(params)];
   if (table.empty()) return nominal_seconds(params);
   const Place wanted = place_of(params);

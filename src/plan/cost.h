@@ -50,6 +50,8 @@ class CostModel {
   };
   using Table = std::vector<Line>;  // by growing y
 
+  double table_seconds(const OpParams& params) const;
+
   std::array<Table, 2 * std::variant_size_v<OpParams>> tables_;  // by kind; of each, tall last
 };
 

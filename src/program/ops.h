@@ -125,33 +125,29 @@ struct LabelEmbedBackward {
 
 // ---- linear -----------------------------------------------------------------------------------
 
-// x (R, K), w (N, K), b (N) -> y (R, N) = x wᵀ + b
+// x (R, K), w (N, K), b (N) -> y (R, N) = x wᵀ + b, [g (R, N) = gelu(y)]
 struct Linear {
   static constexpr const char* kName = "linear";
   int64_t R, K, N;
+  bool gelu = false;
   double flops() const { return 2.0 * R * K * N; }
 };
 
-// dy (R, N), w (N, K) -> dx (R, K) = dy w
+// dy (R, N), w (N, K), [u (R, K)] -> dx (R, K) = dy w, [times the slope of gelu at u]
 struct LinearBackwardInput {
   static constexpr const char* kName = "linear_backward_input";
   int64_t R, K, N;
+  bool gelu = false;
   double flops() const { return 2.0 * R * K * N; }
 };
 
-// dy (R, N), x (R, K); updates dw (N, K) += dyᵀ x or, where the gradient begins, -> dw = dyᵀ x
-struct LinearBackwardWeight {
-  static constexpr const char* kName = "linear_backward_weight";
+// dy (R, N), x (R, K); updates dw (N, K) += dyᵀ x, db (N) += column sums of dy or, where the
+// gradients begin, -> dw, db
+struct LinearBackwardParams {
+  static constexpr const char* kName = "linear_backward_params";
   int64_t R, K, N;
   bool begins = false;
   double flops() const { return 2.0 * R * K * N; }
-};
-
-// dy (R, N); updates db (N) += column sums of dy
-struct LinearBackwardBias {
-  static constexpr const char* kName = "linear_backward_bias";
-  int64_t R, N;
-  double flops() const { return 1.0 * R * N; }
 };
 
 // ---- elementwise ------------------------------------------------------------------------------
@@ -175,13 +171,6 @@ struct Gelu {
   static constexpr const char* kName = "gelu";
   int64_t n;
   double flops() const { return 20.0 * n; }
-};
-
-// dy (n), x (n) -> dx (n)
-struct GeluBackward {
-  static constexpr const char* kName = "gelu_backward";
-  int64_t n;
-  double flops() const { return 28.0 * n; }
 };
 
 // a (n), b (n) -> y (n) = a + b
@@ -379,8 +368,8 @@ struct FlowStep {
 using OpParams =
     std::variant<FillNormal, DrawTimes, DropLabels, Diffuse, FillTime, Patchify, Unpatchify,
                  UnpatchifyBackward, AddPositions, TimeEmbed, LabelEmbed, LabelEmbedBackward,
-                 Linear, LinearBackwardInput, LinearBackwardWeight, LinearBackwardBias, Silu,
-                 SiluBackward, Gelu, GeluBackward, Add, AddTo, Repeat, Zero, AdaLN, AdaLNBackward,
+                 Linear, LinearBackwardInput, LinearBackwardParams, Silu,
+                 SiluBackward, Gelu, Add, AddTo, Repeat, Zero, AdaLN, AdaLNBackward,
                  AddGated, AddGatedBackward, QkNorm, QkNormBackward, Attention, AttentionBackward,
                  DdpmLoss, FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW, LabelsAndNull, Guide,
                  DiffusionStep, FlowStep>;

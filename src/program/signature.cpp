@@ -75,23 +75,25 @@ Signature of(const LabelEmbedBackward& op) {
 // ---- linear -----------------------------------------------------------------------------------
 
 Signature of(const Linear& op) {
-  return {{f32("x", {op.R, op.K}), f32("w", {op.N, op.K}), f32("b", {op.N})},
-          {f32("y", {op.R, op.N})},
-          {}};
-}
-
-Signature of(const LinearBackwardInput& op) {
-  return {{f32("dy", {op.R, op.N}), f32("w", {op.N, op.K})}, {f32("dx", {op.R, op.K})}, {}};
-}
-
-Signature of(const LinearBackwardWeight& op) {
-  Signature s{{f32("dy", {op.R, op.N}), f32("x", {op.R, op.K})}, {}, {}};
-  (op.begins ? s.writes : s.updates).push_back(f32("dw", {op.N, op.K}));
+  Signature s{{f32("x", {op.R, op.K}), f32("w", {op.N, op.K}), f32("b", {op.N})},
+              {f32("y", {op.R, op.N})},
+              {}};
+  if (op.gelu) s.writes.push_back(f32("g", {op.R, op.N}));
   return s;
 }
 
-Signature of(const LinearBackwardBias& op) {
-  return {{f32("dy", {op.R, op.N})}, {}, {f32("db", {op.N})}};
+Signature of(const LinearBackwardInput& op) {
+  Signature s{{f32("dy", {op.R, op.N}), f32("w", {op.N, op.K})}, {f32("dx", {op.R, op.K})}, {}};
+  if (op.gelu) s.reads.push_back(f32("u", {op.R, op.K}));
+  return s;
+}
+
+Signature of(const LinearBackwardParams& op) {
+  Signature s{{f32("dy", {op.R, op.N}), f32("x", {op.R, op.K})}, {}, {}};
+  std::vector<Arg>& into = op.begins ? s.writes : s.updates;
+  into.push_back(f32("dw", {op.N, op.K}));
+  into.push_back(f32("db", {op.N}));
+  return s;
 }
 
 // ---- elementwise ------------------------------------------------------------------------------
@@ -103,10 +105,6 @@ Signature of(const SiluBackward& op) {
 }
 
 Signature of(const Gelu& op) { return {{f32("x", {op.n})}, {f32_over({0}, "y", {op.n})}, {}}; }
-
-Signature of(const GeluBackward& op) {
-  return {{f32("dy", {op.n}), f32("x", {op.n})}, {f32_over({0, 1}, "dx", {op.n})}, {}};
-}
 
 Signature of(const Add& op) {
   return {{f32("a", {op.n}), f32("b", {op.n})}, {f32_over({0, 1}, "y", {op.n})}, {}};

@@ -32,7 +32,7 @@ void add_linear_shapes(std::vector<OpParams>& shapes) {
         if (Linear{R, K, N}.flops() > kMostFlops) continue;
         shapes.push_back(Linear{R, K, N});
         shapes.push_back(LinearBackwardInput{R, K, N});
-        shapes.push_back(LinearBackwardWeight{R, K, N});
+        shapes.push_back(LinearBackwardParams{R, K, N});
       }
     }
   }
@@ -66,11 +66,9 @@ void add_other_shapes(std::vector<OpParams>& shapes, int64_t n) {
       Unpatchify{images, C, side, 2},
       UnpatchifyBackward{images, C, side, 2},
       AddPositions{B, T, D},
-      LinearBackwardBias{rows, D},
       Silu{n},
       SiluBackward{n},
       Gelu{n},
-      GeluBackward{n},
       Add{n},
       AddTo{n},
       Repeat{n},

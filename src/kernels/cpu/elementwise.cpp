@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "kernels/cpu/gelu.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vec.h"
@@ -12,15 +13,6 @@ namespace {
 template <typename Body>
 void each_lane(int64_t n, Body body) {
   parallel_range(n, 4096, 1, [&](int64_t begin, int64_t end) { for_lanes(begin, end, body); });
-}
-
-// gelu(x) = x s with s = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): the tanh form, rewritten
-// so that one exponential and one division serve.
-constexpr float kTwoRoot = 1.5957691216057308f;  // 2 sqrt(2/pi)
-constexpr float kCubic = 0.044715f;
-
-Vec gelu_gate(Vec x) {
-  return sigmoid(splat(kTwoRoot) * x * (splat(1.0f) + splat(kCubic) * x * x));
 }
 
 }  // namespace
@@ -48,22 +40,7 @@ void run(const SiluBackward& op, const Call& call) {
 void run(const Gelu& op, const Call& call) {
   const float* x = call.read(0);
   float* y = call.write(0);
-  each_lane(op.n, [=](int64_t i, auto get, auto put) {
-    const Vec v = get(x + i);
-    put(y + i, v * gelu_gate(v));
-  });
-}
-
-void run(const GeluBackward& op, const Call& call) {
-  const float* dy = call.read(0);
-  const float* x = call.read(1);
-  float* dx = call.write(0);
-  each_lane(op.n, [=](int64_t i, auto get, auto put) {
-    const Vec v = get(x + i);
-    const Vec s = gelu_gate(v);
-    const Vec slope = splat(kTwoRoot) * (splat(1.0f) + splat(3 * kCubic) * v * v);
-    put(dx + i, get(dy + i) * s * (splat(1.0f) + v * slope * (splat(1.0f) - s)));
-  });
+  each_lane(op.n, [=](int64_t i, auto get, auto put) { put(y + i, gelu(get(x + i))); });
 }
 
 void run(const Add& op, const Call& call) {

@@ -110,7 +110,9 @@ class Rectangle {
         for (int64_t i = rows.begin; i < rows.end; i += blocks_.rows) {
           const Range block_rows{i, std::min(rows.end, i + blocks_.rows)};
           if (packs_a(p_)) pack_a(block_rows, depth);
+          if (p_.sums != nullptr && j == 0) sum_a(block_rows, depth);
           multiply(block_rows, block_columns, depth);
+          if (p_.finish && depth.end == p_.K) finish(block_rows, block_columns);
         }
       }
     }
@@ -143,6 +145,18 @@ class Rectangle {
     }
   }
 
+  // As the product does: each sum is one chain in the order of k. The rows were read just now.
+  void sum_a(Range rows, Range depth) const {
+    const bool begins = depth.begin == 0 && !p_.accumulate;
+    const float* in = p_.a.at(rows.begin, depth.begin).data;
+    for_lanes(0, rows.size(), [&](int64_t i, auto get, auto put) {
+      float* out = p_.sums + rows.begin + i;
+      Vec sum = begins ? Vec{} : get(out);
+      for (int64_t k = 0; k < depth.size(); ++k) sum += get(in + k * p_.a.col + i);
+      put(out, sum);
+    });
+  }
+
   Strided tile_of_a(int64_t i, Range rows, Range depth) const {
     if (!packs_a(p_)) return p_.a.at(i, depth.begin);
     return {packed_a_ + (i - rows.begin) / kRows * tile_floats(depth.size()), 1, kRows};
@@ -166,6 +180,12 @@ class Rectangle {
           multiply_tile(i, j, a, b, depth.size(), FromZero());
         }
       }
+    }
+  }
+
+  void finish(Range rows, Range columns) const {
+    for (int64_t i = rows.begin; i < rows.end; ++i) {
+      p_.finish(i * p_.N + columns.begin, columns.size());
     }
   }
 

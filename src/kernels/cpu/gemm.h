@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
 #include "kernels/cpu/micro_gemm.h"
 
@@ -13,6 +14,10 @@ struct Gemm {
   Strided b;                    // (k, j); one of the strides is 1
   const float* bias = nullptr;  // a row of N
   bool accumulate = false;      // c += a b
+  float* sums = nullptr;        // M: the sums of a's rows too, or added to; of an a that is packed
+  // Called by any thread for every part of c that is complete, while it is in the caches: `count`
+  // elements from `first` on, in one row.
+  std::function<void(int64_t first, int64_t count)> finish = {};
 };
 
 // Where blocks of a and b are packed. Of the product, the sizes and strides matter.

@@ -20,12 +20,10 @@ void run(const LabelEmbed& op, const Call& call);
 void run(const LabelEmbedBackward& op, const Call& call);
 void run(const Linear& op, const Call& call);
 void run(const LinearBackwardInput& op, const Call& call);
-void run(const LinearBackwardWeight& op, const Call& call);
-void run(const LinearBackwardBias& op, const Call& call);
+void run(const LinearBackwardParams& op, const Call& call);
 void run(const Silu& op, const Call& call);
 void run(const SiluBackward& op, const Call& call);
 void run(const Gelu& op, const Call& call);
-void run(const GeluBackward& op, const Call& call);
 void run(const Add& op, const Call& call);
 void run(const AddTo& op, const Call& call);
 void run(const Repeat& op, const Call& call);
@@ -56,7 +54,7 @@ int64_t scratch(const AnyOp&) {
 }
 int64_t scratch(const Linear& op);
 int64_t scratch(const LinearBackwardInput& op);
-int64_t scratch(const LinearBackwardWeight& op);
+int64_t scratch(const LinearBackwardParams& op);
 int64_t scratch(const AdaLNBackward& op);
 int64_t scratch(const AddGatedBackward& op);
 int64_t scratch(const QkNormBackward& op);

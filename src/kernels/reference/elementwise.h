@@ -28,26 +28,22 @@ inline constexpr double kGeluScale = 0.79788456080286535588;  // sqrt(2 / pi)
 inline constexpr double kGeluCubic = 0.044715;
 
 template <typename T>
-void reference(const Gelu& op, const Refs<T>& r) {
+T gelu(const T& x) {
   using std::tanh;
-  const T* x = r.reads[0];
-  T* y = r.writes[0];
-  for (int64_t i = 0; i < op.n; ++i) {
-    const T u = kGeluScale * (x[i] + kGeluCubic * x[i] * x[i] * x[i]);
-    y[i] = 0.5 * x[i] * (1.0 + tanh(u));
-  }
+  return 0.5 * x * (1.0 + tanh(T(kGeluScale * (x + kGeluCubic * x * x * x))));
 }
 
 template <typename T>
-void reference(const GeluBackward& op, const Refs<T>& r) {
+T gelu_slope(const T& x) {
   using std::tanh;
-  const T *dy = r.reads[0], *x = r.reads[1];
-  T* dx = r.writes[0];
-  for (int64_t i = 0; i < op.n; ++i) {
-    const T th = tanh(T(kGeluScale * (x[i] + kGeluCubic * x[i] * x[i] * x[i])));
-    const T du = kGeluScale * (1.0 + 3.0 * kGeluCubic * x[i] * x[i]);
-    dx[i] = dy[i] * (0.5 * (1.0 + th) + 0.5 * x[i] * (1.0 - th * th) * du);
-  }
+  const T th = tanh(T(kGeluScale * (x + kGeluCubic * x * x * x)));
+  const T du = kGeluScale * (1.0 + 3.0 * kGeluCubic * x * x);
+  return 0.5 * (1.0 + th) + 0.5 * x * (1.0 - th * th) * du;
+}
+
+template <typename T>
+void reference(const Gelu& op, const Refs<T>& r) {
+  for (int64_t i = 0; i < op.n; ++i) r.writes[0][i] = gelu(r.reads[0][i]);
 }
 
 template <typename T>
