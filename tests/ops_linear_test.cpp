@@ -16,7 +16,8 @@ const Sizes kGrid[] = {
 TEST(LinearOps, AgreeWithTheReference) {
   for (const auto& [R, K, N] : kGrid) {
     check_against_reference(Linear{R, K, N});
-    check_against_reference(Linear{R, K, N, true});
+    check_against_reference(Linear{R, K, N, LinearEnd::gelu});
+    check_against_reference(Linear{R, K, N, LinearEnd::gelu_aside});
     check_against_reference(LinearBackwardInput{R, K, N});
     check_against_reference(LinearBackwardInput{R, K, N, true});
     check_against_reference(LinearBackwardParams{R, K, N});

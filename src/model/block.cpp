@@ -132,14 +132,15 @@ void Block::make(Builder& b, BlockTensors& t, Tensor tensor) const {
     }
     case Tensor::g: {  // (B*T, M)  after GELU
       Buf& u = t.made[static_cast<int>(Tensor::u)];
-      if (!u && (t.backward || t.keep.has(Tensor::u))) {
-        const Buf m2 = get(Tensor::m2);
-        u = buffer(Tensor::u, "mlp.u", {R, mlp_});
-        fc1_.forward_gelu(b, "mlp.gelu", m2, u, main("mlp.gelu", R, mlp_));
+      if (u) {
+        b.emit("mlp.gelu", Gelu{R * mlp_}, {u}, {main("mlp.gelu", R, mlp_)});
         return;
       }
-      get(Tensor::u);  // which gelu may overwrite
-      b.emit("mlp.gelu", Gelu{R * mlp_}, {u}, {main("mlp.gelu", R, mlp_)});
+      const Buf m2 = get(Tensor::m2);
+      const bool also_u = t.backward || t.keep.has(Tensor::u);
+      if (also_u) u = buffer(Tensor::u, "mlp.u", {R, mlp_});
+      const Buf g = main("mlp.gelu", R, mlp_);
+      also_u ? fc1_.forward_gelu(b, "mlp.gelu", m2, u, g) : fc1_.forward_gelu(b, "mlp.gelu", m2, g);
       return;
     }
     case Tensor::y: {  // (B*T, D)

@@ -85,16 +85,24 @@ Linear LinearLayer::sizes(const Builder& b, int64_t rows_times_k, int64_t rows_t
   return {rows_times_k > 0 ? rows_times_k / K : rows_times_n / N, K, N};
 }
 
+void LinearLayer::emit_forward(Builder& b, const std::string& label, Buf x, LinearEnd end,
+                               std::vector<Buf> writes) const {
+  Linear op = sizes(b, element_count(b.shape(x)), 0);
+  op.end = end;
+  b.emit(label, op, {x, params_->weight(name_ + ".weight"), params_->weight(name_ + ".bias")},
+         std::move(writes));
+}
+
 void LinearLayer::forward(Builder& b, const std::string& label, Buf x, Buf y) const {
-  b.emit(label, sizes(b, element_count(b.shape(x)), 0),
-         {x, params_->weight(name_ + ".weight"), params_->weight(name_ + ".bias")}, {y});
+  emit_forward(b, label, x, LinearEnd::plain, {y});
+}
+
+void LinearLayer::forward_gelu(Builder& b, const std::string& label, Buf x, Buf g) const {
+  emit_forward(b, label, x, LinearEnd::gelu, {g});
 }
 
 void LinearLayer::forward_gelu(Builder& b, const std::string& label, Buf x, Buf y, Buf g) const {
-  Linear op = sizes(b, element_count(b.shape(x)), 0);
-  op.gelu = true;
-  b.emit(label, op, {x, params_->weight(name_ + ".weight"), params_->weight(name_ + ".bias")},
-         {y, g});
+  emit_forward(b, label, x, LinearEnd::gelu_aside, {y, g});
 }
 
 Buf LinearLayer::forward(Builder& b, const std::string& label, Buf x) const {

@@ -64,6 +64,7 @@ class LinearLayer {
  public:
   LinearLayer(Params& params, std::string name) : params_(&params), name_(std::move(name)) {}
   void forward(Builder& b, const std::string& label, Buf x, Buf y) const;  // x (R, K) -> y (R, N)
+  void forward_gelu(Builder& b, const std::string& label, Buf x, Buf g) const;  // g = gelu(y)
   void forward_gelu(Builder& b, const std::string& label, Buf x, Buf y, Buf g) const;
   Buf forward(Builder& b, const std::string& label, Buf x) const;
   // Adds to the gradients of weight and bias, and sets dx (R, K).
@@ -74,6 +75,8 @@ class LinearLayer {
   void backward_params_only(Builder& b, const std::string& label, Buf dy, Buf x) const;
 
  private:
+  void emit_forward(Builder& b, const std::string& label, Buf x, LinearEnd end,
+                    std::vector<Buf> writes) const;
   Linear sizes(const Builder& b, int64_t rows_times_k, int64_t rows_times_n) const;
   void add_gradients(Builder& b, const std::string& label, Buf dy, Buf x) const;
   void complete() const;

@@ -78,7 +78,7 @@ template <typename AnyOp>
 int64_t gelu_count(const AnyOp&) {
   return 0;
 }
-int64_t gelu_count(const Linear& op) { return op.gelu ? op.R * op.N : 0; }
+int64_t gelu_count(const Linear& op) { return op.end != LinearEnd::plain ? op.R * op.N : 0; }
 int64_t gelu_count(const LinearBackwardInput& op) { return op.gelu ? op.R * op.K : 0; }
 
 double nominal_seconds(const OpParams& params) {

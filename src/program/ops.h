@@ -125,11 +125,17 @@ struct LabelEmbedBackward {
 
 // ---- linear -----------------------------------------------------------------------------------
 
-// x (R, K), w (N, K), b (N) -> y (R, N) = x wᵀ + b, [g (R, N) = gelu(y)]
+enum class LinearEnd : uint8_t {
+  plain,
+  gelu,        // y is gelu(x wᵀ + b)
+  gelu_aside,  // g is gelu(y)
+};
+
+// x (R, K), w (N, K), b (N) -> y (R, N) = x wᵀ + b, [g (R, N)]
 struct Linear {
   static constexpr const char* kName = "linear";
   int64_t R, K, N;
-  bool gelu = false;
+  LinearEnd end = LinearEnd::plain;
   double flops() const { return 2.0 * R * K * N; }
 };
 
@@ -368,10 +374,9 @@ struct FlowStep {
 using OpParams =
     std::variant<FillNormal, DrawTimes, DropLabels, Diffuse, FillTime, Patchify, Unpatchify,
                  UnpatchifyBackward, AddPositions, TimeEmbed, LabelEmbed, LabelEmbedBackward,
-                 Linear, LinearBackwardInput, LinearBackwardParams, Silu,
-                 SiluBackward, Gelu, Add, AddTo, Repeat, Zero, AdaLN, AdaLNBackward,
-                 AddGated, AddGatedBackward, QkNorm, QkNormBackward, Attention, AttentionBackward,
-                 DdpmLoss, FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW, LabelsAndNull, Guide,
-                 DiffusionStep, FlowStep>;
+                 Linear, LinearBackwardInput, LinearBackwardParams, Silu, SiluBackward, Gelu, Add,
+                 AddTo, Repeat, Zero, AdaLN, AdaLNBackward, AddGated, AddGatedBackward, QkNorm,
+                 QkNormBackward, Attention, AttentionBackward, DdpmLoss, FlowLoss, SumLosses,
+                 SquaredNorm, ClipScale, AdamW, LabelsAndNull, Guide, DiffusionStep, FlowStep>;
 
 }  // namespace ebb

@@ -78,7 +78,7 @@ Signature of(const Linear& op) {
   Signature s{{f32("x", {op.R, op.K}), f32("w", {op.N, op.K}), f32("b", {op.N})},
               {f32("y", {op.R, op.N})},
               {}};
-  if (op.gelu) s.writes.push_back(f32("g", {op.R, op.N}));
+  if (op.end == LinearEnd::gelu_aside) s.writes.push_back(f32("g", {op.R, op.N}));
   return s;
 }
 

@@ -36,8 +36,9 @@ int64_t scratch(const LinearBackwardParams& op) {
 void run(const Linear& op, const Call& call) {
   float* y = call.write(0);
   Gemm whole = product(op, call.read(0), call.read(1), call.read(2));
-  if (op.gelu) {
-    whole.finish = [y, g = call.write(1)](int64_t first, int64_t count) {
+  if (op.end != LinearEnd::plain) {
+    float* g = op.end == LinearEnd::gelu ? y : call.write(1);
+    whole.finish = [y, g](int64_t first, int64_t count) {
       for_lanes(first, first + count,
                 [&](int64_t i, auto get, auto put) { put(g + i, gelu(get(y + i))); });
     };

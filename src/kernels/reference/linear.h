@@ -14,8 +14,8 @@ void reference(const Linear& op, const Refs<T>& r) {
     for (int64_t j = 0; j < op.N; ++j) {
       T sum = b[j];
       for (int64_t k = 0; k < op.K; ++k) sum += x[i * op.K + k] * w[j * op.K + k];
-      y[i * op.N + j] = sum;
-      if (op.gelu) r.writes[1][i * op.N + j] = gelu(sum);
+      y[i * op.N + j] = op.end == LinearEnd::gelu ? gelu(sum) : sum;
+      if (op.end == LinearEnd::gelu_aside) r.writes[1][i * op.N + j] = gelu(sum);
     }
   }
 }
