@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "base/rng.h"
+#include "kernels/cpu/parallel.h"
 #include "model/config.h"
 
 namespace ebb {
@@ -33,13 +34,27 @@ void fill_positions(float* table, const DitConfig& c) {
   }
 }
 
+// Four numbers at a time, each a function of its place.
+template <typename FourOf>
+void fill_random(float* values, int64_t count, uint64_t seed, const std::string& name,
+                 FourOf four_of) {
+  const uint32_t key = name_key(name);
+  cpu::parallel_range(count, 4, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += 4) {
+      const std::array<double, 4> four =
+          four_of(philox(seed, static_cast<uint32_t>(Stream::init), key,
+                         static_cast<uint32_t>((i / 4) >> 32), static_cast<uint32_t>(i / 4)));
+      for (int64_t k = 0; k < 4 && i + k < end; ++k) values[i + k] = static_cast<float>(four[k]);
+    }
+  });
+}
+
 }  // namespace
 
 void initialise(float* values, const ParamSpec& spec, uint64_t seed, const DitConfig& config) {
   const int64_t count = element_count(spec.shape);
   const int64_t rows = spec.shape[0];
   const double bound = std::sqrt(6.0 / static_cast<double>(rows + count / rows));
-  const uint32_t key = name_key(spec.name);
   switch (spec.init) {
     case Init::positions:
       return fill_positions(values, config);
@@ -48,18 +63,17 @@ void initialise(float* values, const ParamSpec& spec, uint64_t seed, const DitCo
       for (int64_t i = 0; i < count; ++i) values[i] = spec.init == Init::one ? 1.0f : 0.0f;
       return;
     case Init::xavier:
+      return fill_random(values, count, seed, spec.name, [=](const auto& bits) {
+        std::array<double, 4> uniform;
+        for (int k = 0; k < 4; ++k) uniform[k] = bound * (2 * open_unit(bits[k]) - 1);
+        return uniform;
+      });
     case Init::normal:
-      for (int64_t i = 0; i < count; i += 4) {
-        const auto bits =
-            philox(seed, static_cast<uint32_t>(Stream::init), key,
-                   static_cast<uint32_t>((i / 4) >> 32), static_cast<uint32_t>(i / 4));
-        const auto gauss = normals(bits);
-        for (int64_t k = 0; k < 4 && i + k < count; ++k) {
-          values[i + k] = static_cast<float>(
-              spec.init == Init::normal ? 0.02 * gauss[k] : bound * (2 * open_unit(bits[k]) - 1));
-        }
-      }
-      return;
+      return fill_random(values, count, seed, spec.name, [](const auto& bits) {
+        std::array<double, 4> gauss = normals(bits);
+        for (double& value : gauss) value *= 0.02;
+        return gauss;
+      });
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "kernels/cpu/parallel.h"
 
 namespace ebb {
 
@@ -22,9 +23,14 @@ Arena::Arena(int64_t bytes) : bytes_(bytes > 0 ? bytes : 1) {
   }
   data_ = static_cast<std::byte*>(mapped);
   madvise(mapped, bytes_, MADV_HUGEPAGE);  // advice: a system without huge pages ignores it
-  // Every page now: the first step is then like any other, and the peak is known at once.
+  // Every page now: the first step is then like any other, and the peak is known at once. The
+  // system clears them: with all threads, cut at huge pages.
   const int64_t page = sysconf(_SC_PAGESIZE);
-  for (int64_t at = 0; at < bytes_; at += page) data_[at] = std::byte{0};
+  constexpr int64_t kHugePage = 2 << 20;
+  cpu::parallel_range((bytes_ + page - 1) / page, kHugePage / page, page,
+                      [&](int64_t begin, int64_t end) {
+                        for (int64_t i = begin; i < end; ++i) data_[i * page] = std::byte{0};
+                      });
 }
 
 Arena::~Arena() { munmap(data_, bytes_); }
