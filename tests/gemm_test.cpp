@@ -12,12 +12,12 @@
 namespace ebb::cpu {
 namespace {
 
-using Matrix = std::vector<float>;
+using Values = std::vector<float>;
 
-Matrix random_matrix(int64_t size, uint32_t seed) {
+Values random_values(int64_t size, uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
-  Matrix m(size);
+  Values m(size);
   for (float& x : m) x = normal(random);
   return m;
 }
@@ -25,27 +25,27 @@ Matrix random_matrix(int64_t size, uint32_t seed) {
 // How a and b lie in memory: forward, gradient of the input, gradient of the weight.
 enum class Role { forward, input, weight };
 
-Gemm product(Role role, int64_t M, int64_t N, int64_t K, const Matrix& a, const Matrix& b) {
-  Gemm p{M, N, K, {a.data(), K, 1}, {b.data(), N, 1}};
-  if (role == Role::forward) p.b = {b.data(), 1, K};
-  if (role == Role::weight) p.a = {a.data(), 1, M};
+Gemm product(Role role, int64_t M, int64_t N, int64_t K, const Values& a, const Values& b) {
+  Gemm p{M, N, K, {a.data(), DType::f32, K, 1}, {b.data(), DType::f32, N, 1}};
+  if (role == Role::forward) p.b = {b.data(), DType::f32, 1, K};
+  if (role == Role::weight) p.a = {a.data(), DType::f32, 1, M};
   return p;
 }
 
-Matrix run(const Gemm& p, Matrix c) {
+Values run(const Gemm& p, Values c) {
   std::vector<std::byte> scratch(gemm_scratch_bytes(p));
   gemm(c.data(), p, scratch.data());
   return c;
 }
 
 // One chain of multiply-adds for each element, as the machine has them.
-Matrix plainly(const Gemm& p, Matrix c) {
+Values plainly(const Gemm& p, Values c) {
   for (int64_t i = 0; i < p.M; ++i) {
     for (int64_t j = 0; j < p.N; ++j) {
       float& sum = c[i * p.N + j];
       if (!p.accumulate) sum = p.bias != nullptr ? p.bias[j] : 0.0f;
       for (int64_t k = 0; k < p.K; ++k) {
-        sum = __builtin_fmaf(*p.a.at(i, k).data, *p.b.at(k, j).data, sum);
+        sum = __builtin_fmaf(*p.a.at<float>(i, k).data, *p.b.at<float>(k, j).data, sum);
       }
     }
   }
@@ -61,8 +61,8 @@ class EveryRole : public ::testing::TestWithParam<Role> {};
 TEST_P(EveryRole, IsTheChainOfMultiplyAddsBitForBit) {
   for (const auto& [M, N, K] : kShapes) {
     SCOPED_TRACE(::testing::Message() << M << " x " << N << " x " << K);
-    const Matrix a = random_matrix(M * K, 1), b = random_matrix(K * N, 2);
-    const Matrix c = random_matrix(M * N, 3), bias = random_matrix(N, 4);
+    const Values a = random_values(M * K, 1), b = random_values(K * N, 2);
+    const Values c = random_values(M * N, 3), bias = random_values(N, 4);
     Gemm p = product(GetParam(), M, N, K, a, b);
     EXPECT_EQ(run(p, c), plainly(p, c));
     p.bias = bias.data();
@@ -76,10 +76,10 @@ TEST_P(EveryRole, IsTheChainOfMultiplyAddsBitForBit) {
 TEST_P(EveryRole, DoesNotDependOnTheThreads) {
   const int before = cpu_threads();
   const int64_t M = 333, N = 250, K = 300;
-  const Matrix a = random_matrix(M * K, 1), b = random_matrix(K * N, 2), c(M * N);
+  const Values a = random_values(M * K, 1), b = random_values(K * N, 2), c(M * N);
   const Gemm p = product(GetParam(), M, N, K, a, b);
   set_cpu_threads(1);
-  const Matrix alone = run(p, c);
+  const Values alone = run(p, c);
   for (const int threads : {2, 3, 4, 7}) {
     set_cpu_threads(threads);
     EXPECT_EQ(run(p, c), alone) << threads;
@@ -93,14 +93,14 @@ INSTANTIATE_TEST_SUITE_P(Gemm, EveryRole,
 // So micro-batches of any size add up to the same gradient of a weight.
 TEST(Gemm, TakesAnInterruptedSumUpAgain) {
   const int64_t M = 70, N = 100, K = 600;
-  const Matrix a = random_matrix(M * K, 1), b = random_matrix(K * N, 2);
-  const Matrix whole = run(product(Role::weight, M, N, K, a, b), Matrix(M * N));
-  Matrix c(M * N);
+  const Values a = random_values(M * K, 1), b = random_values(K * N, 2);
+  const Values whole = run(product(Role::weight, M, N, K, a, b), Values(M * N));
+  Values c(M * N);
   int64_t k = 0;
   for (const int64_t count : {1, 255, 37, 300, 7}) {
     Gemm p = product(Role::weight, M, N, count, a, b);
-    p.a = p.a.at(0, k);
-    p.b = p.b.at(k, 0);
+    p.a.data = p.a.at<float>(0, k).data;
+    p.b.data = p.b.at<float>(k, 0).data;
     p.accumulate = k > 0;
     c = run(p, c);
     k += count;
@@ -111,16 +111,70 @@ TEST(Gemm, TakesAnInterruptedSumUpAgain) {
 
 TEST(Gemm, KeepsNotANumberAndInfinity) {
   const int64_t M = 9, N = 50, K = 20;
-  Matrix a = random_matrix(M * K, 1);
-  const Matrix b = random_matrix(K * N, 2);
+  Values a = random_values(M * K, 1);
+  const Values b = random_values(K * N, 2);
   a[3 * K + 5] = std::numeric_limits<float>::quiet_NaN();
   a[4 * K + 6] = std::numeric_limits<float>::infinity();
-  const Matrix c = run(product(Role::input, M, N, K, a, b), Matrix(M * N));
+  const Values c = run(product(Role::input, M, N, K, a, b), Values(M * N));
   for (int64_t j = 0; j < N; ++j) {
     EXPECT_TRUE(std::isnan(c[3 * N + j]));
     EXPECT_TRUE(std::isinf(c[4 * N + j]));
     EXPECT_TRUE(std::isfinite(c[5 * N + j]));
   }
+}
+
+// ---- 16 bits ------------------------------------------------------------------------------------
+
+template <typename S>
+std::vector<S> narrowed(const Values& values) {
+  std::vector<S> made;
+  for (const float x : values) made.push_back(S::nearest(x));
+  return made;
+}
+template <typename S>
+Values widened(const std::vector<S>& values) {
+  Values made;
+  for (const S x : values) made.push_back(static_cast<float>(x));
+  return made;
+}
+
+// Every operand of 16 bits: the chain of their fp32 values, rounded once.
+template <typename S>
+void check_narrow(Role role, DType type, int64_t M, int64_t N, int64_t K, bool accumulate) {
+  SCOPED_TRACE(::testing::Message() << M << " x " << N << " x " << K << " " << dtype_name(type));
+  const auto a = narrowed<S>(random_values(M * K, 1));
+  const auto b = narrowed<S>(random_values(K * N, 2));
+  auto c = narrowed<S>(random_values(M * N, 3));
+  const Values wide_a = widened(a), wide_b = widened(b);
+  Gemm wide = product(role, M, N, K, wide_a, wide_b);
+  wide.accumulate = accumulate;
+  const auto want = narrowed<S>(plainly(wide, widened(c)));
+  Gemm p = wide;
+  p.a.data = a.data();
+  p.b.data = b.data();
+  p.a.type = p.b.type = p.c = type;
+  Values sums(M);
+  if (role == Role::weight) p.sums = sums.data();
+  std::vector<std::byte> scratch(gemm_scratch_bytes(p));
+  gemm(c.data(), p, scratch.data());
+  EXPECT_EQ(widened(c), widened(want));
+  if (role != Role::weight || accumulate) return;
+  for (int64_t i = 0; i < M; ++i) {
+    float sum = 0;
+    for (int64_t k = 0; k < K; ++k) sum += wide_a[k * M + i];
+    EXPECT_EQ(sums[i], sum) << "row " << i;
+  }
+}
+
+TEST_P(EveryRole, SixteenBitsAreWidenedAndTheResultIsRoundedOnce) {
+  for (const auto& [M, N, K] : kShapes) {
+    for (const bool accumulate : {false, true}) {
+      check_narrow<Bf16>(GetParam(), DType::bf16, M, N, K, accumulate);
+      check_narrow<F16>(GetParam(), DType::f16, M, N, K, accumulate);
+    }
+  }
+  // More rows than sums are held of, and more depth than a block.
+  check_narrow<Bf16>(GetParam(), DType::bf16, 2500, 33, 700, false);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "plan/plan.h"
 #include "run/arena.h"
 #include "run/executor.h"
+#include "train/state.h"
 
 namespace ebb {
 
@@ -148,9 +149,14 @@ class Machine {
   }
   // Weights, and their average, as random_weights() makes them; moments stay zero.
   void set_weights(const DitConfig& config, int program = 0) {
+    State state(plan(program), arena_.data());
     for (const ParamSpec& spec : parameters(config)) {
-      for (const std::string& name : {spec.name, "ema." + spec.name}) {
-        if (plan(program).program.find(name)) set(name, random_weights(spec, config), program);
+      const Column weights = random_weights(spec, config);
+      for (const std::string& name : {spec.name, kAverage + spec.name}) {
+        if (!plan(program).program.find(name)) continue;
+        state.fill(state.at(name), [&](float* values, int64_t first, int64_t count) {
+          std::copy_n(weights.begin() + first, count, values);
+        });
       }
     }
   }

@@ -95,7 +95,16 @@ template <typename T>
 Column get(GuardedBytes& from) {
   std::vector<T> values(from.size() / sizeof(T));
   std::memcpy(values.data(), from.data(), from.size());
-  return Column(values.begin(), values.end());
+  Column column;
+  for (const T& x : values) column.push_back(static_cast<double>(x));
+  return column;
+}
+
+template <typename S>
+void put_narrow(GuardedBytes& to, const Column& from) {
+  std::vector<S> values;
+  for (const double x : from) values.push_back(S::nearest(static_cast<float>(x)));
+  std::memcpy(to.data(), values.data(), to.size());
 }
 
 GuardedBytes to_device(const Arg& arg, const Column& values) {
@@ -103,11 +112,19 @@ GuardedBytes to_device(const Arg& arg, const Column& values) {
   if (arg.type == DType::i32) put<int32_t>(b, values);
   if (arg.type == DType::f32) put<float>(b, values);
   if (arg.type == DType::f64) put<double>(b, values);
+  if (arg.type == DType::bf16) put_narrow<Bf16>(b, values);
+  if (arg.type == DType::f16) put_narrow<F16>(b, values);
+  if (arg.type == DType::i16) put<int16_t>(b, values);
+  if (arg.type == DType::u8) put<uint8_t>(b, values);
   return b;
 }
 
 Column from_device(const Arg& arg, GuardedBytes& b) {
   if (arg.type == DType::i32) return get<int32_t>(b);
+  if (arg.type == DType::bf16) return get<Bf16>(b);
+  if (arg.type == DType::f16) return get<F16>(b);
+  if (arg.type == DType::i16) return get<int16_t>(b);
+  if (arg.type == DType::u8) return get<uint8_t>(b);
   return arg.type == DType::f32 ? get<float>(b) : get<double>(b);
 }
 
@@ -155,6 +172,12 @@ OpValues<double> run_on_device(const OpParams& params, const OpValues<double>& i
 
 namespace {
 
+// What rounding to the nearest is off by at most, and what it may come to when that was an input.
+double rounding_of(DType type) {
+  if (type == DType::bf16) return 0x1p-8;
+  return type == DType::f16 ? 0x1p-11 : 0;
+}
+
 bool same_bits(const std::vector<Column>& a, const std::vector<Column>& b) {
   for (size_t i = 0; i < a.size(); ++i) {
     if (std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(double)) != 0) return false;
@@ -189,12 +212,15 @@ void check_against_reference(const OpParams& params, const Check& check) {
             << s.writes[w].name << " in the place of " << s.reads[r].name << " gave other bits";
       }
     }
-    for (size_t i = 0; i < s.writes.size(); ++i) {
-      expect_close(s.writes[i].name, got.writes[i], want.writes[i], check.tolerance);
-    }
-    for (size_t i = 0; i < s.updates.size(); ++i) {
-      expect_close(s.updates[i].name, got.updates[i], want.updates[i], check.tolerance);
-    }
+    const auto compare = [&](const std::vector<Arg>& args, const std::vector<Column>& found,
+                             const std::vector<Column>& wanted) {
+      for (size_t i = 0; i < args.size(); ++i) {
+        expect_close(args[i].name, found[i], wanted[i],
+                     std::max(check.tolerance, rounding_of(args[i].type)));
+      }
+    };
+    compare(s.writes, got.writes, want.writes);
+    compare(s.updates, got.updates, want.updates);
   }
   set_cpu_threads(threads_before);
 }

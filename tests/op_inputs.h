@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "base/float16.h"
 #include "kernels/reference/reference.h"
 #include "program/signature.h"
 
@@ -36,6 +37,20 @@ struct OpValues {
     return r;
   }
 };
+
+// x as a buffer of the type holds it; whole numbers as they are.
+inline double held(DType type, double x) {
+  const auto wide = static_cast<float>(x);
+  if (type == DType::bf16) return static_cast<double>(Bf16::nearest(wide));
+  if (type == DType::f16) return static_cast<double>(F16::nearest(wide));
+  return wide;
+}
+
+inline void hold(const std::vector<Arg>& args, std::vector<Column>& columns) {
+  for (size_t i = 0; i < args.size(); ++i) {
+    for (double& x : columns[i]) x = held(args[i].type, x);
+  }
+}
 
 inline Column random_column(int64_t count, Random& random, double scale = 1) {
   std::normal_distribution<double> normal;
@@ -153,12 +168,10 @@ inline OpValues<double> make_inputs(const OpParams& params, Random& random, doub
   for (const Arg& arg : s.updates) {
     v.updates.push_back(random_column(element_count(arg.shape), random));
   }
+  hold(s.reads, v.reads);
   std::visit([&](const auto& op) { suit(op, v, random); }, params);
-  for (auto* columns : {&v.reads, &v.updates}) {
-    for (Column& c : *columns) {
-      for (double& x : c) x = static_cast<float>(x);
-    }
-  }
+  hold(s.reads, v.reads);
+  hold(s.updates, v.updates);
   return v;
 }
 

@@ -16,6 +16,20 @@ TEST(AttentionOps, AgreeWithTheReference) {
   }
 }
 
+TEST(AttentionOps, SixteenBitsAgreeWithTheReference) {
+  for (const DType type : {DType::bf16, DType::f16}) {
+    for (const int64_t T : {1, 65, 130, 300}) {
+      for (const int64_t d : {12, 64}) {
+        for (const int64_t B : {1, 20}) {  // few heads, which are cut, and many
+          if (B * T > 3000) continue;
+          check_against_reference(Attention{B, T, 2, d, type});
+          check_against_reference(AttentionBackward{B, T, 2, d, type});
+        }
+      }
+    }
+  }
+}
+
 // Scores in the hundreds: a softmax that does not take off the largest one overflows. A score s in
 // fp32 is off by 6e-8 |s|, and so is the logarithm of its weight.
 TEST(AttentionOps, LargeScoresAgreeWithTheReference) {

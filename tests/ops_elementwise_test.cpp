@@ -24,6 +24,17 @@ TEST(ElementwiseOps, AgreeWithTheReference) {
   }
 }
 
+TEST(ElementwiseOps, SixteenBitsAgreeWithTheReference) {
+  for (const DType type : {DType::bf16, DType::f16}) {
+    for (const int64_t n : {1, 17, 1000, 20003}) {
+      check_against_reference(Gelu{n, type});
+      check_against_reference(Zero{n, type}, {.tolerance = kExact});
+      check_against_reference(SquaredNorm{n, 0, type});
+    }
+    check_against_reference(AddPositions{3, 7, 50, type});
+  }
+}
+
 TEST(ElementwiseOps, WideInputsAgreeWithTheReference) {
   for (const double scale : {4.0, 20.0}) {
     check_against_reference(Silu{1000}, {.scale = scale});

@@ -22,6 +22,23 @@ TEST(AdaLNOps, AgreeWithTheReference) {
   }
 }
 
+TEST(AdaLNOps, SixteenBitsAgreeWithTheReference) {
+  for (const DType type : {DType::bf16, DType::f16}) {
+    for (const auto& [B, T, D] : kGrid) {
+      check_against_reference(AdaLN{B, T, D, 6, 3, 4, type});
+      for (const bool residual : {false, true}) {
+        check_against_reference(AdaLNBackward{B, T, D, 6, 3, 4, residual, type});
+      }
+      check_against_reference(AddGated{B, T, D, 6, 5, type});
+      check_against_reference(AddGatedBackward{B, T, D, 6, 5, type});
+    }
+    for (const auto kind : {QkNormKind::layer, QkNormKind::rms}) {
+      check_against_reference(QkNorm{2, 7, 3, 12, kind, type});
+      check_against_reference(QkNormBackward{2, 7, 3, 12, kind, type});
+    }
+  }
+}
+
 // Rows far from 0 cancel when the mean is taken off: the variance must not be E[x^2] - E[x]^2.
 TEST(AdaLNOps, RowsWithALargeMeanAgreeWithTheReference) {
   const auto far = [](OpValues<double>& v) {

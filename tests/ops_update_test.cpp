@@ -1,4 +1,5 @@
 // The gradient's norm, clipping and AdamW with EMA.
+#include "kernels/moment_code.h"
 #include "op_case.h"
 
 namespace ebb {
@@ -21,6 +22,9 @@ TEST(UpdateOps, AgreeWithTheReference) {
   for (const int64_t count : {1, 7, 130}) {
     for (const float limit : {0.0f, 0.5f, 1000.0f}) {
       check_against_reference(ClipScale{0, count, limit});
+      Check scaled;
+      scaled.scalars.loss_scale = 1024;
+      check_against_reference(ClipScale{0, count, limit}, scaled);
     }
   }
 }
@@ -74,6 +78,125 @@ TEST(UpdateOps, ClippingIsThatOfTorch) {
   EXPECT_EQ(factor(0), 1);
   EXPECT_EQ(factor(6), 1);
   EXPECT_DOUBLE_EQ(factor(2), 2 / (5 + 1e-6));
+}
+
+// ---- state in fewer bits ------------------------------------------------------------------------
+
+// Numbers as a run has them: w, m, v (positive) and the average, for n elements.
+struct Trained {
+  Column g, w, m, v, ema;
+  explicit Trained(int64_t n) {
+    Random random(3);
+    g = random_column(n, random, 1e-2);
+    w = random_column(n, random);
+    m = random_column(n, random, 1e-2);
+    v = random_column(n, random, 1e-2);
+    for (double& second : v) second = static_cast<float>(second * second);
+    ema = w;
+  }
+};
+
+OpValues<double> updated(const AdamW& op, const Column& g, std::vector<Column> state) {
+  return run_on_device(op, {{g, {1.75, 0.625}}, {}, std::move(state)}, test_scalars(),
+                       std::byte{0});
+}
+
+const int64_t kStateCounts[] = {1, 255, 256, 257, 5000};
+
+// The two halves of a weight lose nothing: updating them is updating it.
+TEST(UpdateOps, ASplitWeightIsUpdatedBitForBitAsAWholeOne) {
+  for (const int64_t n : kStateCounts) {
+    const Trained t(n);
+    AdamW op{n, 0.9, 0.999, 1e-8, 0.1, true};
+    const auto whole = updated(op, t.g, {t.w, t.m, t.v, t.ema}).updates;
+    Column high(n), low(n);
+    for (int64_t i = 0; i < n; ++i) {
+      const SplitFloat parts = SplitFloat::of(static_cast<float>(t.w[i]));
+      high[i] = static_cast<double>(parts.high);
+      low[i] = parts.low;
+    }
+    op.split = true;
+    const auto split = updated(op, t.g, {high, low, t.m, t.v, t.ema}).updates;
+    for (int64_t i = 0; i < n; ++i) {
+      const SplitFloat parts{Bf16::nearest(static_cast<float>(split[0][i])),
+                             static_cast<int16_t>(split[1][i])};
+      ASSERT_EQ(parts.whole(), whole[0][i]) << i << " of " << n;
+    }
+    EXPECT_EQ(split[2], whole[1]);
+    EXPECT_EQ(split[3], whole[2]);
+    EXPECT_EQ(split[4], whole[3]);
+  }
+}
+
+// From coded moments the weight moves as it would from their values; the new moments are coded up
+// or down at random, never further than the next value.
+TEST(UpdateOps, CodedMomentsMoveTheWeightAsTheirValuesDo) {
+  for (const int64_t n : kStateCounts) {
+    const Trained t(n);
+    AdamW op{n, 0.9, 0.999, 1e-8, 0.1, false};
+    op.moments = Moments::coded;
+    Column m_codes(n), v_codes(n), m_scales(op.blocks()), v_scales(op.blocks()), m(n), v(n);
+    for (int64_t first = 0; first < n; first += kMomentBlock) {
+      const int64_t count = std::min(kMomentBlock, n - first), block = first / kMomentBlock;
+      float values[kMomentBlock], roots[kMomentBlock], scales[2];
+      uint8_t codes[2][kMomentBlock];
+      for (int64_t i = 0; i < count; ++i) {
+        values[i] = static_cast<float>(t.m[first + i]);
+        roots[i] = std::sqrt(static_cast<float>(t.v[first + i]));
+      }
+      const auto nearest = [](int64_t) { return 0.5f; };
+      encode_first({codes[0], &scales[0]}, values, count, nearest);
+      encode_second({codes[1], &scales[1]}, roots, count, nearest);
+      m_scales[block] = scales[0];
+      v_scales[block] = scales[1];
+      decode_first(values, {codes[0], &scales[0]}, count);
+      decode_second(roots, {codes[1], &scales[1]}, count);
+      for (int64_t i = 0; i < count; ++i) {
+        m_codes[first + i] = codes[0][i];
+        v_codes[first + i] = codes[1][i];
+        m[first + i] = values[i];
+        v[first + i] = roots[i];
+      }
+    }
+    const auto coded = updated(op, t.g, {t.w, m_codes, v_codes, m_scales, v_scales}).updates;
+    op.moments = Moments::f32;
+    const auto plain = updated(op, t.g, {t.w, m, v}).updates;
+    EXPECT_EQ(coded[0], plain[0]);
+    for (int64_t i = 0; i < n; ++i) {
+      const double scale = coded[3][i / kMomentBlock];
+      const auto value = [&](int code) {
+        return scale * MomentCode::with_sign().value(static_cast<uint8_t>(code));
+      };
+      const int code = static_cast<int>(coded[1][i]);
+      ASSERT_GE(plain[1][i], value(std::max(code - 1, 1)) - 1e-6 * scale);
+      ASSERT_LE(plain[1][i], value(std::min(code + 1, 255)) + 1e-6 * scale);
+    }
+  }
+}
+
+// Up or down, but right on average: and the same bits for the same key.
+TEST(UpdateOps, AnAverageOf16BitsIsRoundedWithoutBias) {
+  const int64_t n = 100000;
+  AdamW op{n, 0.9, 0.999, 1e-8, 0, true};
+  op.average = DType::bf16;
+  Scalars s = test_scalars();
+  s.lr = 0;
+  s.ema_decay = 0.5;
+  const double between = 1 + 0.3 / 128;  // bf16 has 1 and 1 + 1/128
+  const OpValues<double> inputs{
+      {Column(n, 1.0), {1, 1}}, {}, {Column(n, 2 * between - 1), Column(n), Column(n), Column(n, 1.0)}};
+  const auto once = run_on_device(op, inputs, s, std::byte{0}).updates[3];
+  EXPECT_EQ(once, run_on_device(op, inputs, s, std::byte{0}).updates[3]);
+  double mean = 0;
+  for (const double x : once) {
+    ASSERT_TRUE(x == 1 || x == 1 + 1.0 / 128) << x;
+    mean += x / n;
+  }
+  EXPECT_NEAR(mean, between, 5 * std::sqrt(0.3 * 0.7 / n) / 128);
+  s.step += 1;
+  EXPECT_NE(once, run_on_device(op, inputs, s, std::byte{0}).updates[3]);
+  s.ema_decay = 1;  // not its turn
+  EXPECT_EQ(run_on_device(op, inputs, s, std::byte{0}).updates[3], inputs.updates[3]);
 }
 
 // From rest, the first step goes against the sign of the gradient by the learning rate.

@@ -2,62 +2,13 @@
 #include <gtest/gtest.h>
 
 #include "model_fixture.h"
-#include "op_case.h"
 #include "schedule_fixture.h"
+#include "step_runs.h"
 
 namespace ebb {
 namespace {
 
-using Bits = std::map<std::string, std::string>;
 constexpr int64_t kBatch = 5;
-
-// What a run leaves behind, by name: residents, and what the host reads.
-Bits results(Machine& machine) {
-  Bits bits;
-  const Plan& plan = machine.plan();
-  const auto note = [&](Buf b) {
-    const auto* at = reinterpret_cast<const char*>(machine.arena().data()) + plan.offsets[b.id];
-    bits[plan.program.buffer(b).name].assign(at, plan.program.buffer(b).bytes());
-  };
-  for (size_t i = 0; i < plan.program.buffers.size(); ++i) {
-    if (plan.program.buffers[i].resident) note(Buf{static_cast<int32_t>(i)});
-  }
-  for (const Buf b : plan.program.outputs) note(b);
-  return bits;
-}
-
-Bits run_with(const DitConfig& config, StepSpec spec, const Choices& choices,
-              Executor::Mode mode = Executor::Mode::normal) {
-  spec.choices = choices;
-  Machine machine({write_step(config, spec, cpu_device())}, mode);
-  machine.set_weights(config);
-  for (int64_t k = 0; k < (spec.update ? 2 : 1); ++k) {
-    machine.set_batch(config, spec.batch);
-    if (spec.given_noise) {
-      Random random(11);
-      machine.set(kBatchNoise,
-                  random_column(spec.batch * config.channels * config.pixels(), random));
-      machine.set(kBatchTime, random_times(spec.batch, config.objective, random));
-    }
-    machine.executor().run(training_scalars(k));
-    EXPECT_EQ(machine.executor().peak_bytes(), machine.plan().bytes);
-  }
-  return results(machine);
-}
-
-StepSpec updating(float clip) {
-  StepSpec spec = step_spec(kBatch);
-  spec.clip = clip;
-  return spec;
-}
-
-void expect_same(const Bits& a, const Bits& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [name, bits] : a) {
-    ASSERT_TRUE(b.count(name)) << name;
-    EXPECT_TRUE(b.at(name) == bits) << name;
-  }
-}
 
 TEST(Checkpointing, GradientsAreBitForBitThoseOfKeepingEverything) {
   const OneThread one_thread;
@@ -123,13 +74,13 @@ TEST(Release, LeavesTheWeightsMomentsAndAverageOfALateUpdate) {
       SCOPED_TRACE(clip);
       for (const int64_t micro : {int64_t{2}, kBatch}) {
         SCOPED_TRACE(micro);
-        const Bits late = run_with(m.config, updating(clip), {.micro_batch = micro});
+        const Bits late = run_with(m.config, updating(clip, kBatch), {.micro_batch = micro});
         const Choices early = {.micro_batch = micro, .layer_major = true, .release = true};
-        expect_same(late, run_with(m.config, updating(clip), early));
+        expect_same(late, run_with(m.config, updating(clip, kBatch), early));
         Choices scheduled = early;
         scheduled.layer_major = micro < kBatch;
         scheduled.schedule = random_schedule(depth, random);
-        expect_same(late, run_with(m.config, updating(clip), scheduled));
+        expect_same(late, run_with(m.config, updating(clip, kBatch), scheduled));
       }
     }
   }
@@ -143,8 +94,8 @@ TEST(Techniques, DebugMemoryPassesOnAllOfThem) {
     for (const int64_t micro : {2, 5}) {
       Choices c{.micro_batch = micro, .layer_major = release, .release = release};
       c.schedule = random_schedule(3, random);
-      const Bits plain = run_with(config, updating(0.1f), c);
-      expect_same(plain, run_with(config, updating(0.1f), c, Executor::Mode::debug_memory));
+      const Bits plain = run_with(config, updating(0.1f, kBatch), c);
+      expect_same(plain, run_with(config, updating(0.1f, kBatch), c, Executor::Mode::debug_memory));
     }
   }
 }
@@ -167,10 +118,10 @@ TEST(Threads, AnyNumberGivesTheSameBits) {
   const OneThread one_thread;  // and afterwards as many as before
   for (const ModelCase& m : model_cases()) {
     SCOPED_TRACE(m.name);
-    const Bits alone = run_with(m.config, updating(0.05f), {});
+    const Bits alone = run_with(m.config, updating(0.05f, kBatch), {});
     for (const int threads : {2, 3}) {
       set_cpu_threads(threads);
-      expect_same(alone, run_with(m.config, updating(0.05f), {}));
+      expect_same(alone, run_with(m.config, updating(0.05f, kBatch), {}));
     }
     set_cpu_threads(1);
   }

@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <random>
 
+#include "kernels/cpu/random_bits.h"
 #include "kernels/cpu/tile_gemm.h"
 
 namespace ebb::cpu {
@@ -103,6 +106,56 @@ TEST(Vectors, PanelsHoldEveryElementOnceInBothOrientations) {
         }
       }
     }
+  }
+}
+
+template <typename S>
+void check_conversions() {
+  // Every number of 16 bits, and fp32 of any size.
+  for (uint32_t first = 0; first < 65536; first += kLanes) {
+    S stored[kLanes];
+    for (int i = 0; i < kLanes; ++i) stored[i].bits = static_cast<uint16_t>(first + i);
+    const Vec wide = load(stored);
+    for (int i = 0; i < kLanes; ++i) {
+      const auto want = static_cast<float>(stored[i]);
+      if (std::isnan(want)) {
+        ASSERT_TRUE(std::isnan(wide[i])) << stored[i].bits;
+      } else {
+        ASSERT_EQ(wide[i], want) << stored[i].bits;
+      }
+    }
+  }
+  std::mt19937 random(9);
+  for (int trial = 0; trial < 100000; ++trial) {
+    Vec wide;
+    for (int i = 0; i < kLanes; ++i) wide[i] = std::bit_cast<float>(static_cast<uint32_t>(random()));
+    S stored[kLanes];
+    store(stored, wide);
+    const Vec rounded = as_stored<S>(wide);
+    for (int i = 0; i < kLanes; ++i) {
+      if (std::isnan(wide[i])) {
+        ASSERT_TRUE(std::isnan(static_cast<float>(stored[i])));
+        continue;
+      }
+      ASSERT_EQ(stored[i].bits, S::nearest(wide[i]).bits) << wide[i];
+      ASSERT_EQ(rounded[i], static_cast<float>(stored[i]));
+    }
+  }
+}
+
+TEST(Vectors, SixteenBitsAreConvertedAsOneByOne) {
+  check_conversions<Bf16>();
+  check_conversions<F16>();
+}
+
+TEST(Vectors, RandomWordsAreThoseOfPhilox) {
+  uint32_t words[kRandomWords];
+  const uint64_t seed = 0x123456789abcdef0;
+  random_words(words, seed, Stream::ema_rounding, 41, 7, 1000);
+  for (uint32_t c = 0; c < kRandomWords / 4; ++c) {
+    const auto four =
+        philox(seed, static_cast<uint32_t>(Stream::ema_rounding), 41, 7, 1000 * 64 + c);
+    for (int j = 0; j < 4; ++j) EXPECT_EQ(words[64 * j + c], four[j]);
   }
 }
 

@@ -17,6 +17,8 @@ enum class Stream : uint32_t {
   init = 6,
   sampler_start = 7,
   sampler_noise = 8,
+  ema_rounding = 9,
+  moment_rounding = 10,
 };
 
 // Philox4x32-10 of the counter (block, sample, step, stream) under a 64-bit key.

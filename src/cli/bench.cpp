@@ -17,6 +17,7 @@
 #include "run/executor.h"
 #include "run/process.h"
 #include "train/calibration.h"
+#include "train/state.h"
 
 namespace ebb {
 
@@ -64,8 +65,11 @@ class Bench {
               profiled_with ? Executor::Mode::timed : Executor::Mode::normal),
         shapes_(gemm_shapes(planned.step_plan().program)) {
     if (profiled_with) profile_.emplace(planned.step_plan().program, *profiled_with);
+    State state(planned.step_plan(), arena_.data());
     for (const ParamSpec& spec : parameters(o_.config)) {
-      initialise(step_.host(spec.name), spec, 1, o_.config);
+      state.fill(state.at(spec.name), [&](float* values, int64_t first, int64_t count) {
+        initialise_part(values, first, count, spec, 1, o_.config);
+      });
     }
   }
 
@@ -132,7 +136,8 @@ class Bench {
     for (int64_t i = 0; o_.config.classes > 0 && i < o_.step.batch; ++i) {
       step_.host<int32_t>(kBatchY)[i] = static_cast<int32_t>(i % o_.config.classes);
     }
-    return seconds_of([&] { step_.run(step_scalars(o_, k)); });
+    const Scalars scalars = step_scalars(o_, k, k);
+    return seconds_of([&] { step_.run(scalars); });
   }
 
   // In memory of its own, taken after the peak of training was read.

@@ -136,7 +136,8 @@ int run_grad(Settings s) {
   const Arena arena(planned.plans.arena_bytes);
   Executor executor(plan, cpu_device(), arena.data(),
                     s.debug_memory ? Executor::Mode::debug_memory : Executor::Mode::normal);
-  load_state(weights, plan, arena.data(), config);
+  State state(plan, arena.data());
+  load_state(weights, state, config);
   load_batch(executor, batch, config, spec.batch);
   executor.run({});
   const float loss = *executor.host(kLoss);

@@ -1,6 +1,6 @@
 #include "cli/resolve.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 
@@ -108,6 +108,61 @@ SamplerSpec resolve_sampler(const Settings& s, const DitConfig& c, bool pixels) 
   return spec;
 }
 
+namespace {
+
+constexpr std::pair<const char*, DType> kPrecisions[] = {
+    {"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}};
+
+// Nothing for "auto"; the table of settings has refused other words.
+std::optional<DType> precision_of(const std::string& word) {
+  for (const auto& [name, type] : kPrecisions) {
+    if (word == name) return type;
+  }
+  return std::nullopt;
+}
+
+std::string precision_name(DType type) {
+  for (const auto& [name, each] : kPrecisions) {
+    if (each == type) return name;
+  }
+  throw Bug("no precision of this type");
+}
+
+Allowed allowed_of(const Settings& s) {
+  Allowed a;
+  const std::pair<const char*, bool*> words[] = {{"bf16", &a.bf16},
+                                                 {"fp16", &a.fp16},
+                                                 {"grad16", &a.grad16},
+                                                 {"adam8", &a.adam8},
+                                                 {"ema16", &a.ema16}};
+  if (s.allow.empty()) return a;
+  for (const std::string& given : split(s.allow, ',')) {
+    std::vector<std::string> known;
+    bool found = false;
+    for (const auto& [word, flag] : words) {
+      known.emplace_back(word);
+      if (given != word) continue;
+      *flag = found = true;
+    }
+    if (!found) {
+      fail(Exit::usage,
+           fmt::format("{}: found '{}', wanted some of {}{}",
+                       s.has("allow") ? s.given.at("allow") : "--allow", printable(given),
+                       fmt::join(known, ", "), did_you_mean(given, known)));
+    }
+  }
+  return a;
+}
+
+void check_fp16(const Forced& f) {
+  const bool wanted = f.allowed.fp16 || f.activation == DType::f16;
+  if (!wanted || cpu_has_fp16()) return;
+  fail(Exit::usage, "--precision fp16: this CPU or build has no F16C to convert numbers with",
+       "use bf16, which needs nothing");
+}
+
+}  // namespace
+
 Forced resolve_forced(const Settings& s) {
   Forced f;
   if (s.micro_batch > 0) f.micro_batch = s.micro_batch;
@@ -117,7 +172,21 @@ Forced resolve_forced(const Settings& s) {
   }
   if (s.order != "auto") f.layer_major = s.order == "layer";
   if (s.release != "auto") f.release = s.release == "on";
+  f.allowed = allowed_of(s);
+  f.activation = precision_of(s.precision);
+  f.gradient = precision_of(s.grad_precision);
+  f.ema = precision_of(s.ema_precision);
+  if (s.moments != "auto") f.moments = s.moments == "8bit" ? Moments::coded : Moments::f32;
+  check_fp16(f);
   return f;
+}
+
+void settle(Settings& s, const Choices& choices) {
+  s.micro_batch = choices.micro_batch;
+  s.precision = precision_name(choices.storage.activation);
+  s.grad_precision = precision_name(choices.storage.gradient);
+  s.ema_precision = precision_name(choices.storage.ema);
+  s.moments = choices.storage.moments == Moments::coded ? "8bit" : "fp32";
 }
 
 TrainOptions resolve_training(const Settings& s, const DitConfig& config, const DataInfo* data) {
@@ -154,6 +223,7 @@ TrainOptions resolve_training(const Settings& s, const DitConfig& config, const 
   o.warmup = s.warmup;
   o.ema_decay = s.ema;
   o.ema_ramp = s.ema_ramp;
+  o.ema_every = s.ema_every;
   o.seed = static_cast<uint64_t>(s.seed);
   o.save_every = s.save_every;
   o.sample_every = s.sample_every;

@@ -25,8 +25,11 @@ DitConfig resolve_model(Settings& settings, const DataInfo* data);
 // "DiT-S/2", or "DiT 128x6/4" for a free size.
 std::string model_label(const Settings& settings, const DitConfig& config);
 
-// What --micro-batch, --recompute, --order and --release say.
+// What --micro-batch, --recompute, --order, --release, --allow and the flags of storage say.
 Forced resolve_forced(const Settings& settings);
+
+// Makes the settings name what was chosen, so that a resumed run goes on in the same way.
+void settle(Settings& settings, const Choices& choices);
 
 // Everything of a training run but the data itself. `count`: samples of the data, for --epochs.
 TrainOptions resolve_training(const Settings& settings, const DitConfig& config,

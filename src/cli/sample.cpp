@@ -95,7 +95,8 @@ int run_sample(Settings s) {
   verify_hashes(file);
   const auto output = make_output(where);
   const Arena arena(planned.plans.arena_bytes);
-  load_state(file, planned.plans.plans[1], arena.data(), info.config);
+  State state(planned.plans.plans[1], arena.data());
+  load_state(file, state, info.config);
   fmt::print("{} samples after step {}, {} weights, {} {} steps, guidance {}\n", where.count(),
              info.step, s.weights, sampler_name(spec.kind), spec.steps, spec.guidance);
   Drawer drawer(planned.plans.plans[0], planned.plans.plans[1], planned.spec, info.config,

@@ -24,6 +24,8 @@ struct Settings {
   int64_t threads = 0;
   int64_t micro_batch = 0;  // 0: auto
   std::string recompute = "auto", order = "auto", release = "auto";
+  std::string allow;  // lossy techniques, joined by commas
+  std::string precision = "auto", moments = "auto", ema_precision = "auto", grad_precision = "auto";
   // training
   std::string data;
   int64_t batch = 256, steps = 0;  // batch 0: the largest, for `plan`
@@ -31,6 +33,7 @@ struct Settings {
   double lr = 1e-4, weight_decay = 0, clip = 0, ema = 0.9999;
   std::string betas = "0.9,0.999";
   bool ema_ramp = false;
+  int64_t ema_every = 1;
   int64_t warmup = 0, seed = 0;
   int64_t save_every = 1000, sample_every = 1000, log_every = 100, keep = 3;
   double label_drop = 0.1;

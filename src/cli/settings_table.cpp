@@ -164,6 +164,15 @@ List technique_settings() {
              "micro-batches one after the other, or layer by layer"),
       choice("release", &Settings::release, "auto|on|off",
              "update each parameter as soon as its gradient is complete"),
+      text("allow", &Settings::allow, "A,B",
+           "what may change numbers: bf16, fp16, grad16, adam8, ema16 (default: nothing)"),
+      choice("precision", &Settings::precision, "auto|fp32|bf16|fp16",
+             "how activations and working weights are stored"),
+      choice("grad-precision", &Settings::grad_precision, "auto|fp32|bf16",
+             "how the gradients of matrices are stored"),
+      choice("moments", &Settings::moments, "auto|fp32|8bit", "how Adam's moments are stored"),
+      choice("ema-precision", &Settings::ema_precision, "auto|fp32|bf16",
+             "how the averaged matrices are stored"),
   };
 }
 
@@ -197,6 +206,7 @@ List train_settings() {
       real("clip", &Settings::clip, 0, 1e9, "largest gradient norm; 0 never clips"),
       real("ema", &Settings::ema, 0, 1, "decay of the averaged weights; 0 keeps none"),
       on_off("ema-ramp", &Settings::ema_ramp, "average over fewer steps at the start"),
+      whole("ema-every", &Settings::ema_every, 1, "steps between averages, of decay^N each"),
       real("label-drop", &Settings::label_drop, 0, 1, "share of labels dropped, for guidance"),
       choice("time-sampling", &Settings::time_sampling, "uniform|logit-normal",
              "how flow draws its times"),

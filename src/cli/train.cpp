@@ -32,8 +32,7 @@ int run_train(Settings s) {
   // below for that reason, not for this one.
   if (s.resume && s.micro_batch > s.batch) options.forced.micro_batch.reset();
   const PlannedRun planned = plan_fitting_run(run_spec(options, source.get()), machine_costs());
-  // A resumed run goes on with the same micro-batch: another one has other last digits.
-  s.micro_batch = planned.step.choices.micro_batch;
+  settle(s, planned.step.choices);
   options.settings = settings_toml("train", s);
   return train(options, *source, planned);
 }

@@ -108,9 +108,10 @@ class SafetensorsReader {
   void read_range(const TensorEntry& entry, int64_t offset, void* out, int64_t bytes) const;
 
   // The whole tensor as another type, converted through a small fixed buffer. `count`, the size of
-  // `out`, must equal entry.count(). Floats from F64, F32, F16 or BF16; integers from I64, I32,
+  // `out`, must equal entry.count(); of a part, first + count may not be above it. Floats from F64, F32, F16 or BF16; integers from I64, I32,
   // I16, I8 or U8; other types are refused.
   void read_f32(const TensorEntry& entry, float* out, int64_t count) const;
+  void read_f32_part(const TensorEntry& entry, int64_t first, float* out, int64_t count) const;
   void read_f64(const TensorEntry& entry, double* out, int64_t count) const;
   void read_i64(const TensorEntry& entry, int64_t* out, int64_t count) const;
 
@@ -134,9 +135,9 @@ class SafetensorsReader {
   void check_size(const TensorEntry& entry, int64_t found, int64_t wanted, const char* unit) const;
   [[noreturn]] void refuse_type(const TensorEntry& entry, const char* wanted) const;
   template <typename Stored, typename To>
-  void convert(const TensorEntry& entry, To* out) const;
+  void convert(const TensorEntry& entry, int64_t first, int64_t count, To* out) const;
   template <typename To>
-  void read_floats(const TensorEntry& entry, To* out, int64_t count) const;
+  void read_floats(const TensorEntry& entry, int64_t first, int64_t count, To* out) const;
 
   std::filesystem::path path_;
   Exit code_;
@@ -152,7 +153,11 @@ struct TensorData {
   TensorType type;
   std::vector<int64_t> shape;
   const void* data;  // may be null when the tensor is empty
+  // Where data is null and this is set: puts the bytes [offset, offset + bytes) into `out`. Called
+  // for one part of the tensor after the other, twice through when tensors are hashed.
+  std::function<void(int64_t offset, void* out, int64_t bytes)> read = {};
 };
+inline constexpr int64_t kTensorPart = 64 << 10;  // bytes of each part but the last
 
 // Writes atomically, the tensors in the given order, the data at a multiple of 64 bytes. When
 // hash_tensors, metadata gains "xxh3.NAME" = 16 hex digits of XXH3_64 of each tensor's bytes.

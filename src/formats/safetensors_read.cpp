@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 
+#include "base/float16.h"
 #include "base/text.h"
 #include "formats/safetensors.h"
 
@@ -16,12 +16,6 @@ namespace ebb {
 namespace {
 
 constexpr int64_t kChunkBytes = 64 << 10;
-
-struct Bf16 {
-  uint16_t bits;
-  explicit operator float() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
-  explicit operator double() const { return static_cast<float>(*this); }
-};
 
 }  // namespace
 
@@ -77,30 +71,31 @@ void SafetensorsReader::refuse_type(const TensorEntry& entry, const char* wanted
 }
 
 template <typename Stored, typename To>
-void SafetensorsReader::convert(const TensorEntry& entry, To* out) const {
+void SafetensorsReader::convert(const TensorEntry& entry, int64_t first, int64_t count,
+                                To* out) const {
   constexpr int64_t kItems = kChunkBytes / static_cast<int64_t>(sizeof(Stored));
   std::array<Stored, kItems> chunk;
-  for (int64_t done = 0, count = entry.count(); done < count;) {
+  for (int64_t done = 0; done < count;) {
     const int64_t items = std::min(kItems, count - done);
     constexpr auto kSize = static_cast<int64_t>(sizeof(Stored));
-    read_range(entry, done * kSize, chunk.data(), items * kSize);
+    read_range(entry, (first + done) * kSize, chunk.data(), items * kSize);
     for (int64_t i = 0; i < items; ++i) out[done + i] = static_cast<To>(chunk[i]);
     done += items;
   }
 }
 
 template <typename To>
-void SafetensorsReader::read_floats(const TensorEntry& entry, To* out, int64_t count) const {
-  check_size(entry, entry.count(), count, "numbers");
+void SafetensorsReader::read_floats(const TensorEntry& entry, int64_t first, int64_t count,
+                                    To* out) const {
   switch (entry.type) {
     case TensorType::F64:
-      return convert<double>(entry, out);
+      return convert<double>(entry, first, count, out);
     case TensorType::F32:
-      return convert<float>(entry, out);
+      return convert<float>(entry, first, count, out);
     case TensorType::F16:
-      return convert<_Float16>(entry, out);
+      return convert<F16>(entry, first, count, out);
     case TensorType::BF16:
-      return convert<Bf16>(entry, out);
+      return convert<Bf16>(entry, first, count, out);
     default:
       refuse_type(entry, "F32, F64, F16 or BF16");
   }
@@ -110,26 +105,34 @@ void SafetensorsReader::read_f32(const TensorEntry& entry, float* out, int64_t c
   if (entry.type == TensorType::F32 && count == entry.count()) {
     return read(entry, out, entry.bytes());
   }
-  read_floats(entry, out, count);
+  check_size(entry, entry.count(), count, "numbers");
+  read_floats(entry, 0, count, out);
+}
+
+void SafetensorsReader::read_f32_part(const TensorEntry& entry, int64_t first, float* out,
+                                      int64_t count) const {
+  if (first == 0 && count == entry.count()) return read_f32(entry, out, count);
+  read_floats(entry, first, count, out);
 }
 
 void SafetensorsReader::read_f64(const TensorEntry& entry, double* out, int64_t count) const {
-  read_floats(entry, out, count);
+  check_size(entry, entry.count(), count, "numbers");
+  read_floats(entry, 0, count, out);
 }
 
 void SafetensorsReader::read_i64(const TensorEntry& entry, int64_t* out, int64_t count) const {
   check_size(entry, entry.count(), count, "numbers");
   switch (entry.type) {
     case TensorType::I64:
-      return convert<int64_t>(entry, out);
+      return convert<int64_t>(entry, 0, count, out);
     case TensorType::I32:
-      return convert<int32_t>(entry, out);
+      return convert<int32_t>(entry, 0, count, out);
     case TensorType::I16:
-      return convert<int16_t>(entry, out);
+      return convert<int16_t>(entry, 0, count, out);
     case TensorType::I8:
-      return convert<int8_t>(entry, out);
+      return convert<int8_t>(entry, 0, count, out);
     case TensorType::U8:
-      return convert<uint8_t>(entry, out);
+      return convert<uint8_t>(entry, 0, count, out);
     default:
       refuse_type(entry, "I64, I32, I16, I8 or U8");
   }

@@ -18,9 +18,31 @@ namespace {
 
 constexpr std::string_view kHashPrefix = "xxh3.";
 constexpr uint64_t kDataAlignment = 64;
-constexpr int64_t kChunkBytes = 64 << 10;
+constexpr int64_t kChunkBytes = kTensorPart;
 
-std::string hash_text(uint64_t hash) { return fmt::format("{:016x}", hash); }
+class Hash {
+ public:
+  Hash() { XXH3_64bits_reset(state_.get()); }
+  void add(const void* data, size_t bytes) { XXH3_64bits_update(state_.get(), data, bytes); }
+  std::string text() const { return fmt::format("{:016x}", XXH3_64bits_digest(state_.get())); }
+
+ private:
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_{XXH3_createState(),
+                                                                  XXH3_freeState};
+};
+
+// take(data, bytes) for the whole tensor where it lies, or for one part after the other.
+template <typename Take>
+void each_part(const TensorData& tensor, Take take) {
+  const int64_t bytes = tensor_bytes(tensor.type, tensor.shape).value_or(0);
+  if (!tensor.read) return take(tensor.data, static_cast<size_t>(bytes));
+  std::array<char, kTensorPart> part;
+  for (int64_t done = 0; done < bytes; done += kTensorPart) {
+    const int64_t count = std::min(kTensorPart, bytes - done);
+    tensor.read(done, part.data(), count);
+    take(part.data(), static_cast<size_t>(count));
+  }
+}
 
 // The JSON of a file that is about to be written, padded so that the data is aligned.
 std::string make_header(const std::string& where, const std::vector<TensorData>& tensors,
@@ -59,20 +81,20 @@ std::string make_header(const std::string& where, const std::vector<TensorData>&
 
 void write_safetensors(const std::filesystem::path& path, const std::vector<TensorData>& tensors,
                        std::map<std::string, std::string> metadata, bool hash_tensors) {
-  const auto bytes = [](const TensorData& tensor) {
-    return static_cast<size_t>(tensor_bytes(tensor.type, tensor.shape).value_or(0));
-  };
   for (const TensorData& tensor : tensors) {
     if (!hash_tensors) break;
-    metadata[std::string(kHashPrefix) + tensor.name] =
-        hash_text(XXH3_64bits(tensor.data, bytes(tensor)));
+    Hash hash;
+    each_part(tensor, [&](const void* data, size_t bytes) { hash.add(data, bytes); });
+    metadata[std::string(kHashPrefix) + tensor.name] = hash.text();
   }
   const std::string header = make_header(path.string(), tensors, metadata);
   const uint64_t header_bytes = header.size();
   AtomicFile file(path);
   file.write(&header_bytes, sizeof(header_bytes));
   file.write(header);
-  for (const TensorData& tensor : tensors) file.write(tensor.data, bytes(tensor));
+  for (const TensorData& tensor : tensors) {
+    each_part(tensor, [&](const void* data, size_t bytes) { file.write(data, bytes); });
+  }
   file.commit();
 }
 
@@ -83,21 +105,19 @@ void verify_hashes(const SafetensorsReader& reader) {
                      printable(reader.path().string()), printable(name), found, printable(hash)),
          "the file is damaged: use another copy or an earlier checkpoint");
   };
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
-                                                                       XXH3_freeState);
   std::array<char, kChunkBytes> chunk;
   for (const auto& [key, hash] : reader.metadata()) {
     if (!key.starts_with(kHashPrefix)) continue;
     const TensorEntry* entry = reader.find(std::string_view(key).substr(kHashPrefix.size()));
     if (!entry) complain(key.substr(kHashPrefix.size()), "no such tensor", hash);
-    XXH3_64bits_reset(state.get());
+    Hash computed;
     for (int64_t done = 0; done < entry->bytes();) {
       const int64_t bytes = std::min(kChunkBytes, entry->bytes() - done);
       reader.read_range(*entry, done, chunk.data(), bytes);
-      XXH3_64bits_update(state.get(), chunk.data(), static_cast<size_t>(bytes));
+      computed.add(chunk.data(), static_cast<size_t>(bytes));
       done += bytes;
     }
-    const std::string found = hash_text(XXH3_64bits_digest(state.get()));
+    const std::string found = computed.text();
     if (found != hash) complain(entry->name, found, hash);
   }
 }

@@ -20,6 +20,7 @@ Block::Block(const DitConfig& config, int64_t index, int64_t batch, Params& para
       d_(config.head_width),
       mlp_(config.blocks[index].mlp),
       qk_norm_(config.qk_norm),
+      type_(params.activation()),
       name_(fmt::format("blocks.{}.", index)),
       params_(&params),
       modulation_(params, name_ + "adaLN_modulation.1"),
@@ -36,7 +37,7 @@ BlockTensors Block::forward(Builder& b, Buf out, Buf x, Buf silu_c, const KeepSe
   // Without qk-norm the normed tensor is qkv itself.
   t.keep = qk_norm_ == QkNormKind::none ? keep.with(Tensor::normed, keep.has(Tensor::qkv)) : keep;
   need(b, t, Tensor::y);
-  b.emit("out", AddGated{B_, T_, D_, kChunks, kGate2},
+  b.emit("out", AddGated{B_, T_, D_, kChunks, kGate2, type_},
          {need(b, t, Tensor::x1), need(b, t, Tensor::y), need(b, t, Tensor::mod)}, {out});
   for (int i = 0; i < kBlockTensors; ++i) {
     if (!t.keep.has(static_cast<Tensor>(i))) t.made[i] = t.aside[i] = {};
@@ -56,14 +57,16 @@ void Block::make(Builder& b, BlockTensors& t, Tensor tensor) const {
   const int index = static_cast<int>(tensor);
   const auto get = [&](Tensor of) { return need(b, t, of); };
   // What is kept in a loop over micro-batches is there once for each of them.
-  const auto buffer = [&](Tensor of, const char* label, Shape shape) {
-    return t.keep.has(of) ? b.lasting(label, std::move(shape)) : b.buffer(label, std::move(shape));
+  const auto buffer = [&](Tensor of, const char* label, Shape shape, DType type) {
+    return t.keep.has(of) ? b.lasting(label, std::move(shape), type)
+                          : b.buffer(label, std::move(shape), Purpose::activation, type);
   };
   const auto main = [&](const char* label, int64_t rows, int64_t width) {
-    return t.made[index] = buffer(tensor, label, {rows, width});
+    return t.made[index] =
+               buffer(tensor, label, {rows, width}, tensor == Tensor::mod ? DType::f32 : type_);
   };
   const auto aside = [&](const char* label, Shape shape) {
-    return t.aside[index] = buffer(tensor, label, std::move(shape));
+    return t.aside[index] = buffer(tensor, label, std::move(shape), DType::f32);
   };
   const int64_t R = B_ * T_;
   switch (tensor) {
@@ -73,7 +76,7 @@ void Block::make(Builder& b, BlockTensors& t, Tensor tensor) const {
     case Tensor::m1: {  // (B*T, D)
       const Buf mod = get(Tensor::mod);
       const Buf m1 = main("attn.in", R, D_);
-      b.emit("attn.in", AdaLN{B_, T_, D_, kChunks, kShift1, kScale1}, {t.x, mod},
+      b.emit("attn.in", AdaLN{B_, T_, D_, kChunks, kShift1, kScale1, type_}, {t.x, mod},
              {m1, aside("attn.stats", {R, 2})});
       return;
     }
@@ -95,14 +98,14 @@ void Block::make(Builder& b, BlockTensors& t, Tensor tensor) const {
         reads.push_back(params_->weight(name_ + "attn.k_norm.bias"));
       }
       const Buf normed = main("attn.qkv_normed", R, 3 * H_ * d_);
-      b.emit("attn.qk_norm", QkNorm{B_, T_, H_, d_, qk_norm_}, reads,
+      b.emit("attn.qk_norm", QkNorm{B_, T_, H_, d_, qk_norm_, type_}, reads,
              {normed, aside("attn.qk_stats", {R, 2 * H_, 2})});
       return;
     }
     case Tensor::o: {  // (B*T, H d)
       const Buf normed = get(Tensor::normed);
       const Buf o = main("attn.o", R, H_ * d_);
-      b.emit("attn.o", Attention{B_, T_, H_, d_}, {normed}, {o, aside("attn.lse", {B_, H_, T_})});
+      b.emit("attn.o", Attention{B_, T_, H_, d_, type_}, {normed}, {o, aside("attn.lse", {B_, H_, T_})});
       return;
     }
     case Tensor::proj: {  // (B*T, D)
@@ -113,7 +116,7 @@ void Block::make(Builder& b, BlockTensors& t, Tensor tensor) const {
     case Tensor::x1: {  // (B*T, D)  after the attention half
       const Buf proj = get(Tensor::proj);
       const Buf mod = get(Tensor::mod);
-      b.emit("attn.out", AddGated{B_, T_, D_, kChunks, kGate1}, {t.x, proj, mod},
+      b.emit("attn.out", AddGated{B_, T_, D_, kChunks, kGate1, type_}, {t.x, proj, mod},
              {main("attn.out", R, D_)});
       return;
     }
@@ -121,7 +124,7 @@ void Block::make(Builder& b, BlockTensors& t, Tensor tensor) const {
       const Buf x1 = get(Tensor::x1);
       const Buf mod = get(Tensor::mod);
       const Buf m2 = main("mlp.in", R, D_);
-      b.emit("mlp.in", AdaLN{B_, T_, D_, kChunks, kShift2, kScale2}, {x1, mod},
+      b.emit("mlp.in", AdaLN{B_, T_, D_, kChunks, kShift2, kScale2, type_}, {x1, mod},
              {m2, aside("mlp.stats", {R, 2})});
       return;
     }
@@ -133,12 +136,12 @@ void Block::make(Builder& b, BlockTensors& t, Tensor tensor) const {
     case Tensor::g: {  // (B*T, M)  after GELU
       Buf& u = t.made[static_cast<int>(Tensor::u)];
       if (u) {
-        b.emit("mlp.gelu", Gelu{R * mlp_}, {u}, {main("mlp.gelu", R, mlp_)});
+        b.emit("mlp.gelu", Gelu{R * mlp_, type_}, {u}, {main("mlp.gelu", R, mlp_)});
         return;
       }
       const Buf m2 = get(Tensor::m2);
       const bool also_u = t.backward || t.keep.has(Tensor::u);
-      if (also_u) u = buffer(Tensor::u, "mlp.u", {R, mlp_});
+      if (also_u) u = buffer(Tensor::u, "mlp.u", {R, mlp_}, type_);
       const Buf g = main("mlp.gelu", R, mlp_);
       also_u ? fc1_.forward_gelu(b, "mlp.gelu", m2, u, g) : fc1_.forward_gelu(b, "mlp.gelu", m2, g);
       return;
@@ -160,12 +163,12 @@ void Block::backward(Builder& b, Buf dx, Buf dsilu_c, BlockTensors t) const {
   const Buf mod = need(b, t, Tensor::mod);
   const Buf dmod = b.buffer("d.mod", {B_, kChunks * D_});
 
-  const Buf dy = b.buffer("d.mlp.y", rows);
-  b.emit("d.out", AddGatedBackward{B_, T_, D_, kChunks, kGate2}, {dx, y, mod}, {dy, dmod});
+  const Buf dy = b.buffer("d.mlp.y", rows, Purpose::activation, type_);
+  b.emit("d.out", AddGatedBackward{B_, T_, D_, kChunks, kGate2, type_}, {dx, y, mod}, {dy, dmod});
   const Buf g = need(b, t, Tensor::g);
   const Buf du = fc2_.backward_gelu(b, "d.mlp.u", dy, g, need(b, t, Tensor::u));
   const Buf dm2 = fc1_.backward(b, "d.mlp.in", du, need(b, t, Tensor::m2));
-  b.emit("d.mlp.norm", AdaLNBackward{B_, T_, D_, kChunks, kShift2, kScale2, true},
+  b.emit("d.mlp.norm", AdaLNBackward{B_, T_, D_, kChunks, kShift2, kScale2, true, type_},
          {dm2, need(b, t, Tensor::x1), t.aside[static_cast<int>(Tensor::m2)], mod}, {dmod}, {dx});
 
   attention_half_backward(b, dx, dmod, t);
@@ -176,20 +179,20 @@ void Block::backward(Builder& b, Buf dx, Buf dsilu_c, BlockTensors t) const {
 
 void Block::attention_half_backward(Builder& b, Buf dx, Buf dmod, BlockTensors& t) const {
   const Buf mod = need(b, t, Tensor::mod);
-  const Buf dproj = b.buffer("d.attn.proj", {B_ * T_, D_});
-  b.emit("d.attn.out", AddGatedBackward{B_, T_, D_, kChunks, kGate1},
+  const Buf dproj = b.buffer("d.attn.proj", {B_ * T_, D_}, Purpose::activation, type_);
+  b.emit("d.attn.out", AddGatedBackward{B_, T_, D_, kChunks, kGate1, type_},
          {dx, need(b, t, Tensor::proj), mod}, {dproj, dmod});
   const Buf d_o = proj_.backward(b, "d.attn.o", dproj, need(b, t, Tensor::o));
   const Buf dqkv = attention_backward(b, t, d_o);
   const Buf dm1 = qkv_.backward(b, "d.attn.in", dqkv, need(b, t, Tensor::m1));
-  b.emit("d.attn.norm", AdaLNBackward{B_, T_, D_, kChunks, kShift1, kScale1, true},
+  b.emit("d.attn.norm", AdaLNBackward{B_, T_, D_, kChunks, kShift1, kScale1, true, type_},
          {dm1, t.x, t.aside[static_cast<int>(Tensor::m1)], mod}, {dmod}, {dx});
 }
 
 Buf Block::attention_backward(Builder& b, BlockTensors& t, Buf d_o) const {
   const Buf normed = need(b, t, Tensor::normed);
-  const Buf dnormed = b.buffer("d.attn.qkv", b.shape(normed));
-  b.emit("d.attn.attention", AttentionBackward{B_, T_, H_, d_},
+  const Buf dnormed = b.buffer("d.attn.qkv", b.shape(normed), Purpose::activation, type_);
+  b.emit("d.attn.attention", AttentionBackward{B_, T_, H_, d_, type_},
          {d_o, normed, need(b, t, Tensor::o), t.aside[static_cast<int>(Tensor::o)]}, {dnormed});
   if (qk_norm_ == QkNormKind::none) return dnormed;
   std::vector<std::string> names = {"attn.q_norm.weight", "attn.k_norm.weight"};
@@ -199,8 +202,8 @@ Buf Block::attention_backward(Builder& b, BlockTensors& t, Buf d_o) const {
   std::vector<Buf> updates;
   for (const std::string& name : names) updates.push_back(params_->gradient(b, name_ + name));
   const Buf qkv = need(b, t, Tensor::qkv);
-  const Buf dqkv = b.buffer("d.attn.qkv_raw", b.shape(qkv));
-  b.emit("d.attn.qk_norm", QkNormBackward{B_, T_, H_, d_, qk_norm_},
+  const Buf dqkv = b.buffer("d.attn.qkv_raw", b.shape(qkv), Purpose::activation, type_);
+  b.emit("d.attn.qk_norm", QkNormBackward{B_, T_, H_, d_, qk_norm_, type_},
          {dnormed, qkv, t.aside[static_cast<int>(Tensor::normed)],
           params_->weight(name_ + "attn.q_norm.weight"),
           params_->weight(name_ + "attn.k_norm.weight")},

@@ -38,6 +38,7 @@ class Block {
 
   int64_t index_, B_, T_, D_, H_, d_, mlp_;
   QkNormKind qk_norm_;
+  DType type_;  // of what has a row for each token
   std::string name_;
   Params* params_;
   LinearLayer modulation_, qkv_, proj_, fc1_, fc2_;

@@ -76,11 +76,12 @@ namespace {
 
 class Specs {
  public:
-  void tensor(const std::string& name, Shape shape, Init init) {
-    made.push_back({prefix + name, layer, std::move(shape), init});
+  void tensor(const std::string& name, Shape shape, Init init, bool product = false) {
+    made.push_back({prefix + name, layer, std::move(shape), init, product});
   }
-  void linear(const std::string& name, int64_t out, int64_t in, Init init = Init::xavier) {
-    tensor(name + ".weight", {out, in}, init);
+  void linear(const std::string& name, Shape weight, Init init = Init::xavier) {
+    const int64_t out = weight[0];
+    tensor(name + ".weight", std::move(weight), init, true);
     tensor(name + ".bias", {out}, Init::zero);
   }
 
@@ -93,11 +94,10 @@ class Specs {
 std::vector<ParamSpec> parameters(const DitConfig& c) {
   const int64_t D = c.width;
   Specs specs;
-  specs.tensor("pos_embed", {1, c.tokens(), D}, Init::positions);
-  specs.tensor("x_embedder.proj.weight", {D, c.channels, c.patch, c.patch}, Init::xavier);
-  specs.tensor("x_embedder.proj.bias", {D}, Init::zero);
-  specs.linear("t_embedder.mlp.0", D, kTimeFeatures, Init::normal);
-  specs.linear("t_embedder.mlp.2", D, D, Init::normal);
+  specs.tensor(kPositionTable, {1, c.tokens(), D}, Init::positions);
+  specs.linear("x_embedder.proj", {D, c.channels, c.patch, c.patch});
+  specs.linear("t_embedder.mlp.0", {D, kTimeFeatures}, Init::normal);
+  specs.linear("t_embedder.mlp.2", {D, D}, Init::normal);
   if (c.classes > 0) {
     specs.tensor("y_embedder.embedding_table.weight", {c.classes + 1, D}, Init::normal);
   }
@@ -105,7 +105,7 @@ std::vector<ParamSpec> parameters(const DitConfig& c) {
     const int64_t inner = c.blocks[i].heads * c.head_width;
     specs.prefix = fmt::format("blocks.{}.", i);
     specs.layer = fmt::format("block{}", i);
-    specs.linear("attn.qkv", 3 * inner, D);
+    specs.linear("attn.qkv", {3 * inner, D});
     if (c.qk_norm != QkNormKind::none) {
       for (const char* part : {"attn.q_norm", "attn.k_norm"}) {
         specs.tensor(fmt::format("{}.weight", part), {c.head_width}, Init::one);
@@ -114,15 +114,15 @@ std::vector<ParamSpec> parameters(const DitConfig& c) {
         }
       }
     }
-    specs.linear("attn.proj", D, inner);
-    specs.linear("mlp.fc1", c.blocks[i].mlp, D);
-    specs.linear("mlp.fc2", D, c.blocks[i].mlp);
-    specs.linear("adaLN_modulation.1", 6 * D, D, Init::zero);
+    specs.linear("attn.proj", {D, inner});
+    specs.linear("mlp.fc1", {c.blocks[i].mlp, D});
+    specs.linear("mlp.fc2", {D, c.blocks[i].mlp});
+    specs.linear("adaLN_modulation.1", {6 * D, D}, Init::zero);
   }
   specs.prefix = "final_layer.";
   specs.layer = "final";
-  specs.linear("linear", c.patch * c.patch * c.out_channels(), D, Init::zero);
-  specs.linear("adaLN_modulation.1", 2 * D, D, Init::zero);
+  specs.linear("linear", {c.patch * c.patch * c.out_channels(), D}, Init::zero);
+  specs.linear("adaLN_modulation.1", {2 * D, D}, Init::zero);
   return std::move(specs.made);
 }
 

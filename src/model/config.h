@@ -47,12 +47,15 @@ void validate(const DitConfig& config);
 
 enum class Init : uint8_t { zero, one, xavier, normal, positions };
 
+inline constexpr const char* kPositionTable = "pos_embed";
+
 // One tensor of the model, under its name in the reference implementation.
 struct ParamSpec {
   std::string name;   // "blocks.3.attn.qkv.weight"
   std::string layer;  // "block3"
   Shape shape;
   Init init;
+  bool product = false;  // the matrix of a linear layer
   bool trained() const { return init != Init::positions; }
 };
 
@@ -63,7 +66,10 @@ int64_t parameter_count(const DitConfig& config);
 // 3 x 2 x the multiply-adds of one sample's forward pass (attention and adaLN included).
 double model_flops_per_sample(const DitConfig& config);
 
-// Starting values of one tensor, keyed by (seed, name).
+// Starting values of one tensor, keyed by (seed, name): all of them, or `count` from `first` on, a
+// multiple of 4. Of the position table only all.
 void initialise(float* values, const ParamSpec& spec, uint64_t seed, const DitConfig& config);
+void initialise_part(float* values, int64_t first, int64_t count, const ParamSpec& spec,
+                     uint64_t seed, const DitConfig& config);
 
 }  // namespace ebb

@@ -17,6 +17,7 @@ Dit::Dit(const DitConfig& config, int64_t batch, Params& params)
       B_(batch),
       T_(config_.tokens()),
       D_(config_.width),
+      type_(params.activation()),
       params_(&params),
       patch_embed_(params, "x_embedder.proj"),
       t_mlp0_(params, "t_embedder.mlp.0"),
@@ -35,9 +36,9 @@ Buf Dit::patches(Builder& b, const Input& in) const {
 
 Dit::Embedded Dit::embed(Builder& b, const Input& in) const {
   const auto scope = b.scope("embed");
-  const Buf x = b.lasting("tokens", {B_ * T_, D_});
+  const Buf x = b.lasting("tokens", {B_ * T_, D_}, type_);
   patch_embed_.forward(b, "tokens", patches(b, in), x);
-  b.emit("positions", AddPositions{B_, T_, D_}, {params_->weight("pos_embed")}, {}, {x});
+  b.emit("positions", AddPositions{B_, T_, D_, type_}, {params_->weight(kPositionTable)}, {}, {x});
   const Buf silu_c = b.lasting("silu_c", {B_, D_});
   b.emit("silu_c", Silu{B_ * D_}, {condition(b, in).c}, {silu_c});
   return {x, silu_c};
@@ -79,15 +80,16 @@ void Dit::condition_backward(Builder& b, const Input& in, const Condition& s, Bu
 
 Buf Dit::block_output(Builder& b, int64_t i) const {
   const auto scope = b.scope(fmt::format("block{}", i));
-  return b.lasting("out", {B_ * T_, D_});
+  return b.lasting("out", {B_ * T_, D_}, type_);
 }
 
 Dit::Final Dit::finish(Builder& b, Buf output, Buf x, Buf silu_c) const {
   const DitConfig& c = config_;
   const auto scope = b.scope("final");
-  Final f{x, silu_c, final_modulation_.forward(b, "mod", silu_c), b.buffer("in", {B_ * T_, D_}),
+  Final f{x, silu_c, final_modulation_.forward(b, "mod", silu_c),
+          b.buffer("in", {B_ * T_, D_}, Purpose::activation, type_),
           b.buffer("stats", {B_ * T_, 2})};
-  b.emit("in", AdaLN{B_, T_, D_, kChunks, kShift, kScale}, {x, f.mod}, {f.m, f.stats});
+  b.emit("in", AdaLN{B_, T_, D_, kChunks, kShift, kScale, type_}, {x, f.mod}, {f.m, f.stats});
   const Buf tokens = final_linear_.forward(b, "tokens", f.m);  // (B*T, p*p*C_out)
   b.emit("output", Unpatchify{B_, c.out_channels(), c.image_size, c.patch}, {tokens}, {output});
   return f;
@@ -101,8 +103,8 @@ Dit::Gradients Dit::finish_backward(Builder& b, const Final& f, Buf doutput) con
          {dtokens});
   const Buf dm = final_linear_.backward(b, "d.in", dtokens, f.m);
   const Buf dmod = b.buffer("d.mod", {B_, kChunks * D_});
-  const Gradients g{b.lasting("d.x", {B_ * T_, D_}), b.lasting("d.silu_c", {B_, D_})};
-  b.emit("d.norm", AdaLNBackward{B_, T_, D_, kChunks, kShift, kScale, false},
+  const Gradients g{b.lasting("d.x", {B_ * T_, D_}, type_), b.lasting("d.silu_c", {B_, D_})};
+  b.emit("d.norm", AdaLNBackward{B_, T_, D_, kChunks, kShift, kScale, false, type_},
          {dm, f.x, f.stats, f.mod}, {dmod, g.dx});
   final_modulation_.backward(b, "d.silu_c", dmod, f.silu_c, g.dsilu_c);
   return g;

@@ -53,6 +53,7 @@ class Dit {
 
   DitConfig config_;
   int64_t B_, T_, D_;
+  DType type_;  // of what has a row for each token
   Params* params_;
   LinearLayer patch_embed_, t_mlp0_, t_mlp2_, final_modulation_, final_linear_;
   std::vector<Block> blocks_;

@@ -6,13 +6,16 @@
 
 namespace ebb {
 
-Params::Params(Builder& b, const std::vector<ParamSpec>& specs, const std::string& prefix) {
+Params::Params(Builder& b, const std::vector<ParamSpec>& specs, const Storage& storage,
+               const std::string& prefix)
+    : storage_(storage) {
   for (const ParamSpec& spec : specs) {
     // The fixed position table has no average of its own.
     const bool averaged = !prefix.empty() && spec.trained();
     const Buf weight =
         b.declare({(averaged ? prefix : "") + spec.name, spec.layer,
-                   averaged ? Purpose::ema : Purpose::weight, DType::f32, spec.shape, true});
+                   averaged ? Purpose::ema : Purpose::weight,
+                   averaged ? storage.ema_of(spec) : storage.weight_of(spec), spec.shape, true});
     entries_.emplace(spec.name, Entry{spec, weight, {}});
     order_.push_back(spec.name);
   }
@@ -30,13 +33,15 @@ void Params::declare_gradient(Builder& b, const std::string& name) {
   require(!b.in_loop(), "model: the gradient of {} begins inside a loop", name);
   Entry& e = entries_.at(name);
   e.gradient = b.declare_numbered(
-      {"grad." + name, e.spec.layer, Purpose::gradient, DType::f32, e.spec.shape});
+      {"grad." + name, e.spec.layer, Purpose::gradient, storage_.gradient_of(e.spec),
+       e.spec.shape});
 }
 
 Buf Params::gradient(Builder& b, const std::string& name) {
   if (!entry(name).gradient) {
     declare_gradient(b, name);
-    b.emit("zero." + name, Zero{element_count(entry(name).spec.shape)}, {}, {entry(name).gradient});
+    const Buf made = entry(name).gradient;
+    b.emit("zero." + name, Zero{element_count(b.shape(made)), b.type(made)}, {}, {made});
   }
   return entry(name).gradient;
 }
@@ -89,6 +94,9 @@ void LinearLayer::emit_forward(Builder& b, const std::string& label, Buf x, Line
                                std::vector<Buf> writes) const {
   Linear op = sizes(b, element_count(b.shape(x)), 0);
   op.end = end;
+  op.x = b.type(x);
+  op.w = b.type(params_->weight(name_ + ".weight"));
+  op.y = b.type(writes[0]);
   b.emit(label, op, {x, params_->weight(name_ + ".weight"), params_->weight(name_ + ".bias")},
          std::move(writes));
 }
@@ -112,28 +120,34 @@ Buf LinearLayer::forward(Builder& b, const std::string& label, Buf x) const {
   return y;
 }
 
-Buf LinearLayer::backward(Builder& b, const std::string& label, Buf dy, Buf x) const {
-  const Linear op = sizes(b, 0, element_count(b.shape(dy)));
-  const Buf dx = b.buffer(label, {op.R, op.K});
-  backward(b, label, dy, x, dx);
-  return dx;
+void LinearLayer::emit_backward(Builder& b, const std::string& label, Buf dy, Buf dx,
+                                Buf u) const {
+  const Linear sizes = this->sizes(b, 0, element_count(b.shape(dy)));
+  const Buf w = params_->weight(name_ + ".weight");
+  std::vector<Buf> reads = {dy, w};
+  if (u) reads.push_back(u);
+  b.emit(label,
+         LinearBackwardInput{sizes.R, sizes.K, sizes.N, static_cast<bool>(u), b.type(dy), b.type(w),
+                             b.type(dx)},
+         std::move(reads), {dx});
+  complete();
 }
 
 void LinearLayer::backward(Builder& b, const std::string& label, Buf dy, Buf x, Buf dx) const {
   add_gradients(b, label, dy, x);
-  const Linear op = sizes(b, 0, element_count(b.shape(dy)));
-  b.emit(label, LinearBackwardInput{op.R, op.K, op.N}, {dy, params_->weight(name_ + ".weight")},
-         {dx});
-  complete();
+  emit_backward(b, label, dy, dx, {});
+}
+
+Buf LinearLayer::backward(Builder& b, const std::string& label, Buf dy, Buf x) const {
+  const Buf dx = b.buffer(label, b.shape(x), Purpose::activation, b.type(x));
+  backward(b, label, dy, x, dx);
+  return dx;
 }
 
 Buf LinearLayer::backward_gelu(Builder& b, const std::string& label, Buf dy, Buf x, Buf u) const {
   add_gradients(b, label, dy, x);
-  const Linear op = sizes(b, 0, element_count(b.shape(dy)));
-  const Buf du = b.buffer(label, {op.R, op.K});
-  b.emit(label, LinearBackwardInput{op.R, op.K, op.N, true},
-         {dy, params_->weight(name_ + ".weight"), u}, {du});
-  complete();
+  const Buf du = b.buffer(label, b.shape(u), Purpose::activation, b.type(u));
+  emit_backward(b, label, dy, du, u);
   return du;
 }
 
@@ -147,7 +161,8 @@ void LinearLayer::add_gradients(Builder& b, const std::string& label, Buf dy, Bu
   const auto [dw, begins] = params_->gradient_sum(b, name_ + ".weight");
   const Buf db = params_->gradient_sum(b, name_ + ".bias").gradient;
   const std::vector<Buf> into = {dw, db};
-  b.emit(label + ".params", LinearBackwardParams{op.R, op.K, op.N, begins}, {dy, x},
+  b.emit(label + ".params",
+         LinearBackwardParams{op.R, op.K, op.N, begins, b.type(dy), b.type(x), b.type(dw)}, {dy, x},
          begins ? into : std::vector<Buf>{}, begins ? std::vector<Buf>{} : into);
 }
 

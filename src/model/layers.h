@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "model/config.h"
+#include "model/storage.h"
 #include "program/builder.h"
 
 namespace ebb {
@@ -16,8 +16,10 @@ namespace ebb {
 class Params {
  public:
   // Declares resident weights. `prefix` picks a set: "" the weights, "ema." their average.
-  Params(Builder& b, const std::vector<ParamSpec>& specs, const std::string& prefix = "");
+  Params(Builder& b, const std::vector<ParamSpec>& specs, const Storage& storage = {},
+         const std::string& prefix = "");
   Buf weight(const std::string& name) const;
+  DType activation() const { return storage_.activation; }
   // As zeros, or with what was added so far.
   Buf gradient(Builder& b, const std::string& name);
   // For an op that can do without the zeros: it begins the gradient, or adds to it.
@@ -52,6 +54,7 @@ class Params {
   };
   const Entry& entry(const std::string& name) const;
   void declare_gradient(Builder& b, const std::string& name);
+  Storage storage_;
   std::map<std::string, Entry> entries_;
   std::vector<std::string> order_;
   Release release_;
@@ -66,8 +69,8 @@ class LinearLayer {
   void forward(Builder& b, const std::string& label, Buf x, Buf y) const;  // x (R, K) -> y (R, N)
   void forward_gelu(Builder& b, const std::string& label, Buf x, Buf g) const;  // g = gelu(y)
   void forward_gelu(Builder& b, const std::string& label, Buf x, Buf y, Buf g) const;
-  Buf forward(Builder& b, const std::string& label, Buf x) const;
-  // Adds to the gradients of weight and bias, and sets dx (R, K).
+  Buf forward(Builder& b, const std::string& label, Buf x) const;  // y in fp32
+  // Adds to the gradients of weight and bias, and sets dx (R, K), stored as x is where it is made.
   void backward(Builder& b, const std::string& label, Buf dy, Buf x, Buf dx) const;
   Buf backward(Builder& b, const std::string& label, Buf dy, Buf x) const;
   // The same for an x that is gelu(u): returns du.
@@ -77,6 +80,8 @@ class LinearLayer {
  private:
   void emit_forward(Builder& b, const std::string& label, Buf x, LinearEnd end,
                     std::vector<Buf> writes) const;
+  // u: dx is multiplied by the slope of gelu there; absent: it is not.
+  void emit_backward(Builder& b, const std::string& label, Buf dy, Buf dx, Buf u) const;
   Linear sizes(const Builder& b, int64_t rows_times_k, int64_t rows_times_n) const;
   void add_gradients(Builder& b, const std::string& label, Buf dy, Buf x) const;
   void complete() const;

@@ -22,6 +22,16 @@ int64_t micro_batch_count(int64_t batch, int64_t micro_batch) {
   return count;
 }
 
+AdamW adamw_of(const ParamSpec& param, const StepSpec& spec, const Storage& storage) {
+  AdamW op{element_count(param.shape), spec.beta1, spec.beta2, spec.eps, spec.weight_decay,
+           spec.ema};
+  op.g = storage.gradient_of(param);
+  op.split = storage.splits(param);
+  op.moments = storage.moments_of(param);
+  op.average = storage.ema_of(param);
+  return op;
+}
+
 namespace {
 
 class StepWriter {
@@ -32,7 +42,7 @@ class StepWriter {
         choices_(spec.choices),
         specs_(parameters(config)),
         b_("step", device),
-        params_(b_, specs_) {
+        params_(b_, specs_, choices_.storage) {
     if (choices_.schedule.empty()) {
       choices_.schedule = plain_schedule(std::vector<KeepSet>(config.depth(), KeepSet::all()));
     }
@@ -49,7 +59,7 @@ class StepWriter {
     const bool release = choices_.release && spec_.update;
     require(!release || choices_.layer_major || !accumulates(),
             "step: release with accumulation, but not layer by layer");
-    if (release && spec_.clip > 0) {
+    if (release && spec_.norm_first()) {
       params_.on_complete([&](const ParamSpec& p, Buf g) { emit_norm(p, g); });
       pass();
       emit_clip();
@@ -279,7 +289,8 @@ class StepWriter {
   // ---- update ----------------------------------------------------------------------------------
 
   void emit_norm(const ParamSpec& spec, Buf gradient) {
-    b_.emit("norm." + spec.name, SquaredNorm{element_count(spec.shape), slots_.at(spec.name)},
+    b_.emit("norm." + spec.name,
+            SquaredNorm{element_count(spec.shape), slots_.at(spec.name), b_.type(gradient)},
             {gradient}, {norms_});
   }
 
@@ -290,20 +301,36 @@ class StepWriter {
 
   // In the order of the tensors, whatever order they are updated in: checkpoints are written so.
   void declare_state(const ParamSpec& spec) {
-    const auto state = [&](const char* prefix, Purpose purpose) {
-      return b_.declare({prefix + spec.name, spec.layer, purpose, DType::f32, spec.shape, true});
+    const Storage& storage = choices_.storage;
+    const auto state = [&](const char* prefix, Purpose purpose, DType type, Shape shape) {
+      return b_.declare(
+          {prefix + spec.name, spec.layer, purpose, type, std::move(shape), true});
     };
+    const AdamW op = adamw(spec);
+    const bool coded = op.moments == Moments::coded;
     std::vector<Buf>& updates = state_[spec.name];
-    updates = {params_.weight(spec.name), state("m.", Purpose::moment),
-               state("v.", Purpose::moment)};
-    if (spec_.ema) updates.push_back(state("ema.", Purpose::ema));
+    updates = {params_.weight(spec.name)};
+    if (op.split) updates.push_back(state(kLow, Purpose::weight, DType::i16, spec.shape));
+    for (const char* moment : {kFirstMoment, kSecondMoment}) {
+      const DType type = coded ? DType::u8 : DType::f32;
+      updates.push_back(state(moment, Purpose::moment, type, spec.shape));
+    }
+    if (coded) {
+      for (const char* scale : {kFirstScale, kSecondScale}) {
+        updates.push_back(state(scale, Purpose::moment, DType::f32, {op.blocks()}));
+      }
+    }
+    if (spec_.ema) updates.push_back(state(kAverage, Purpose::ema, storage.ema_of(spec), spec.shape));
+  }
+
+  AdamW adamw(const ParamSpec& spec) const {
+    AdamW op = adamw_of(spec, spec_, choices_.storage);
+    op.tensor = static_cast<uint32_t>(slots_.at(spec.name));
+    return op;
   }
 
   void emit_update(const ParamSpec& spec, Buf gradient, Buf clip) {
-    b_.emit("adamw." + spec.name,
-            AdamW{element_count(spec.shape), spec_.beta1, spec_.beta2, spec_.eps,
-                  spec_.weight_decay, spec_.ema},
-            {gradient, clip}, {}, state_.at(spec.name));
+    b_.emit("adamw." + spec.name, adamw(spec), {gradient, clip}, {}, state_.at(spec.name));
   }
 
   // Without clipping no other gradient matters: the tensor's own norm says whether it is finite.

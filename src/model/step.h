@@ -5,7 +5,7 @@
 
 namespace ebb {
 
-// How a step is carried out. Every choice leaves the result the same, bit for bit.
+// How a step is carried out. Every choice but the storage leaves the result the same, bit for bit.
 struct Choices {
   int64_t micro_batch = 0;   // samples that go through the network together; 0: the whole batch
   bool layer_major = false;  // all micro-batches through one block before the next
@@ -14,9 +14,14 @@ struct Choices {
   // for the norm, then for the update.
   bool release = false;
   Schedule schedule = {};  // empty: every block keeps all
+  Storage storage = {};
 };
 
 struct StepSpec {
+  // Released gradients are used only when all are known to be finite, or to be clipped. One that is
+  // too large for fp16 must keep every update from happening.
+  bool norm_first() const { return clip > 0 || choices.storage.activation == DType::f16; }
+
   int64_t batch = 1;
   bool given_noise = false;  // the host gives noise and times, and labels are taken as they are
   bool update = true;        // without it the gradients are outputs, for `ebb grad`
@@ -28,6 +33,9 @@ struct StepSpec {
   int64_t loader_bytes = 0;  // resident memory that the loader decodes into
   Choices choices;
 };
+
+// The update of one tensor; without the number that keys its random bits.
+AdamW adamw_of(const ParamSpec& param, const StepSpec& spec, const Storage& storage);
 
 // Equal micro-batches run in a loop; what is left over is a part of its own.
 struct Part {

@@ -54,17 +54,43 @@ bool is_tall(const AnyOp& op) {
   return false;
 }
 
+// Its largest operands are stored in fewer bits: another kernel.
+template <typename AnyOp>
+bool is_narrow(const AnyOp& op) {
+  if constexpr (requires { op.type; }) return op.type != DType::f32;
+  return false;
+}
+bool is_narrow(const Linear& op) { return op.x != DType::f32 || op.y != DType::f32; }
+bool is_narrow(const LinearBackwardInput& op) {
+  return op.dy != DType::f32 || op.dx != DType::f32;
+}
+bool is_narrow(const LinearBackwardParams& op) {
+  return op.dy != DType::f32 || op.x != DType::f32;
+}
+bool is_narrow(const AdamW& op) { return op.moments == Moments::coded; }
+
+// Of every kind four: as most are, tall, narrow, both.
+constexpr size_t kTall = 1, kNarrow = 2, kVariants = 4;
+
 size_t table_of(const OpParams& params) {
-  const bool tall = std::visit([](const auto& op) { return is_tall(op); }, params);
-  return 2 * params.index() + (tall ? 1 : 0);
+  return std::visit(
+      [&](const auto& op) {
+        return kVariants * params.index() + (is_tall(op) ? kTall : 0) +
+               (is_narrow(op) ? kNarrow : 0);
+      },
+      params);
 }
 
 // The tables' names, in order.
 template <size_t... kIndex>
-std::array<std::string, 2 * sizeof...(kIndex)> table_names(std::index_sequence<kIndex...>) {
-  std::array<std::string, 2 * sizeof...(kIndex)> names;
-  ((names[2 * kIndex] = std::variant_alternative_t<kIndex, OpParams>::kName), ...);
-  for (size_t i = 0; i < names.size(); i += 2) names[i + 1] = names[i] + " tall";
+std::array<std::string, kVariants * sizeof...(kIndex)> table_names(std::index_sequence<kIndex...>) {
+  std::array<std::string, kVariants * sizeof...(kIndex)> names;
+  ((names[kVariants * kIndex] = std::variant_alternative_t<kIndex, OpParams>::kName), ...);
+  for (size_t i = 0; i < names.size(); i += kVariants) {
+    names[i + kTall] = names[i] + " tall";
+    names[i + kNarrow] = names[i] + " narrow";
+    names[i + kTall + kNarrow] = names[i] + " tall narrow";
+  }
   return names;
 }
 
@@ -144,7 +170,10 @@ double CostModel::seconds(const OpParams& params) const {
 }
 
 double CostModel::table_seconds(const OpParams& params) const {
-  const Table& table = tables_[table_of(params)];
+  size_t at = table_of(params);
+  // What was not measured in fewer bits is taken for as fast as in all of them.
+  if (tables_[at].empty()) at &= ~kNarrow;
+  const Table& table = tables_[at];
   if (table.empty()) return nominal_seconds(params);
   const Place wanted = place_of(params);
   const auto above = std::lower_bound(table.begin(), table.end(), wanted.y,

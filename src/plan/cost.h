@@ -13,7 +13,8 @@ namespace ebb {
 
 // One measurement. x and y are the sizes that the time of its kind depends on: rows and weights of
 // a linear layer (more inputs than outputs: a kind of its own, "linear tall"); tokens and head
-// width of attention, in seconds for one token of one head; else the bytes moved.
+// width of attention, in seconds for one token of one head; else the bytes moved. What is stored in
+// fewer bits is a kind of its own too, "linear narrow".
 struct CostPoint {
   std::string kind;
   double x = 0, y = 0, seconds = 0;
@@ -52,7 +53,7 @@ class CostModel {
 
   double table_seconds(const OpParams& params) const;
 
-  std::array<Table, 2 * std::variant_size_v<OpParams>> tables_;  // by kind; of each, tall last
+  std::array<Table, 4 * std::variant_size_v<OpParams>> tables_;  // by kind and variant
 };
 
 double predicted_seconds(const Program& program, const CostModel& costs);

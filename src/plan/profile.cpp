@@ -17,37 +17,42 @@ struct TensorCost {
 };
 
 std::vector<TensorCost> tensor_costs(const DitConfig& c, const BlockShape& shape, int64_t B,
-                                     const CostModel& costs) {
+                                     DType type, const CostModel& costs) {
   const int64_t T = c.tokens();
   const int64_t D = c.width;
   const int64_t R = B * T;
   const int64_t A = shape.heads * c.head_width;
   const auto row = [&](Tensor tensor, int64_t width, const OpParams& op) {
-    return TensorCost{tensor, static_cast<double>(R * width), costs.seconds(op)};
+    return TensorCost{tensor, static_cast<double>(R * width * dtype_bytes(type)),
+                      costs.seconds(op)};
   };
-  const AdaLN norm{B, T, D, 6, 0, 1};
-  const AddGated gate{B, T, D, 6, 2};
+  const AdaLN norm{B, T, D, 6, 0, 1, type};
+  const AddGated gate{B, T, D, 6, 2, type};
+  const auto linear = [&](int64_t K, int64_t N) {
+    return Linear{R, K, N, LinearEnd::plain, type, DType::f32, type};
+  };
   std::vector<TensorCost> all = {
       row(Tensor::m1, D, norm),
-      row(Tensor::qkv, 3 * A, Linear{R, D, 3 * A}),
-      row(Tensor::o, A, Attention{B, T, shape.heads, c.head_width}),
-      row(Tensor::proj, D, Linear{R, A, D}),
+      row(Tensor::qkv, 3 * A, linear(D, 3 * A)),
+      row(Tensor::o, A, Attention{B, T, shape.heads, c.head_width, type}),
+      row(Tensor::proj, D, linear(A, D)),
       row(Tensor::x1, D, gate),
       row(Tensor::m2, D, norm),
-      row(Tensor::u, shape.mlp, Linear{R, D, shape.mlp}),
-      row(Tensor::g, shape.mlp, Gelu{R * shape.mlp}),
-      row(Tensor::y, D, Linear{R, shape.mlp, D}),
-      {Tensor::mod, static_cast<double>(B * 6 * D), costs.seconds(Linear{B, D, 6 * D})}};
+      row(Tensor::u, shape.mlp, linear(D, shape.mlp)),
+      row(Tensor::g, shape.mlp, Gelu{R * shape.mlp, type}),
+      row(Tensor::y, D, linear(shape.mlp, D)),
+      {Tensor::mod, static_cast<double>(B * 6 * D * 4), costs.seconds(Linear{B, D, 6 * D})}};
   if (c.qk_norm != QkNormKind::none) {
-    all.push_back(row(Tensor::normed, 3 * A, QkNorm{B, T, shape.heads, c.head_width, c.qk_norm}));
+    all.push_back(row(Tensor::normed, 3 * A, QkNorm{B, T, shape.heads, c.head_width, c.qk_norm, type}));
   }
   return all;
 }
 
 // The backward pass reads every tensor of the block, so what dropping one costs does not depend on
 // the others: they are dropped in the order of their time a byte.
-std::vector<KeepSet> keep_options(const DitConfig& config, int64_t B, const CostModel& costs) {
-  std::vector<TensorCost> order = tensor_costs(config, config.blocks[0], B, costs);
+std::vector<KeepSet> keep_options(const DitConfig& config, int64_t B, DType type,
+                                  const CostModel& costs) {
+  std::vector<TensorCost> order = tensor_costs(config, config.blocks[0], B, type, costs);
   std::stable_sort(order.begin(), order.end(), [](const TensorCost& a, const TensorCost& b) {
     return a.seconds * b.bytes < b.seconds * a.bytes;
   });
@@ -134,19 +139,42 @@ class Stages {
   std::vector<double> seconds_;  // before each op
 };
 
-int64_t state_bytes(const DitConfig& config, const StepSpec& spec, bool gradients) {
-  int64_t bytes = aligned(spec.loader_bytes);
+int64_t gradient_bytes(const DitConfig& config, const Storage& storage) {
+  int64_t bytes = 0;
   for (const ParamSpec& p : parameters(config)) {
-    const int64_t each = aligned(element_count(p.shape) * 4);
-    bytes += each;
     if (!p.trained()) continue;
-    if (spec.update) bytes += each * (spec.ema ? 3 : 2);
-    if (gradients) bytes += each;
+    bytes += aligned(element_count(p.shape) * dtype_bytes(storage.gradient_of(p)));
   }
   return bytes;
 }
 
 }  // namespace
+
+int64_t state_bytes(const DitConfig& config, const StepSpec& spec, const Storage& storage) {
+  int64_t bytes = aligned(spec.loader_bytes);
+  for (const ParamSpec& p : parameters(config)) {
+    const int64_t n = element_count(p.shape);
+    bytes += aligned(n * dtype_bytes(storage.weight_of(p)));
+    if (!p.trained() || !spec.update) continue;
+    if (storage.splits(p)) bytes += aligned(n * dtype_bytes(DType::i16));
+    if (storage.moments_of(p) == Moments::coded) {
+      bytes += 2 * (aligned(n) + aligned((n + kMomentBlock - 1) / kMomentBlock * 4));
+    } else {
+      bytes += 2 * aligned(n * 4);
+    }
+    if (spec.ema) bytes += aligned(n * dtype_bytes(storage.ema_of(p)));
+  }
+  return bytes;
+}
+
+double update_seconds(const DitConfig& config, const StepSpec& spec, const Storage& storage,
+                      const CostModel& costs) {
+  double seconds = 0;
+  for (const ParamSpec& p : parameters(config)) {
+    if (p.trained()) seconds += costs.seconds(adamw_of(p, spec, storage));
+  }
+  return seconds;
+}
 
 int Profile::shape_of(const BlockShape& shape) const {
   for (size_t i = 0; i < shapes.size(); ++i) {
@@ -170,19 +198,19 @@ std::vector<BlockShape> block_shapes(const DitConfig& config) {
 }
 
 // Zeroing all gradients before a loop, and the update behind everything: a matter of the tensors.
-double state_seconds(const DitConfig& config, const StepSpec& spec, bool zeroing, bool update,
-                     const CostModel& costs) {
+double state_seconds(const DitConfig& config, const StepSpec& spec, const Storage& storage,
+                     bool zeroing, bool update, const CostModel& costs) {
   double seconds = costs.seconds(Zero{1});
   int64_t trained = 0;
   for (const ParamSpec& p : parameters(config)) {
     if (!p.trained()) continue;
     const int64_t n = element_count(p.shape);
     ++trained;
-    if (zeroing) seconds += costs.seconds(Zero{n});
-    if (!update) continue;
-    seconds += costs.seconds(SquaredNorm{n, 0});
-    seconds += costs.seconds(AdamW{n, 0.9, 0.999, 1e-8, 0, spec.ema});
+    const DType type = storage.gradient_of(p);
+    if (zeroing) seconds += costs.seconds(Zero{n, type});
+    if (update) seconds += costs.seconds(SquaredNorm{n, 0, type});
   }
+  if (update) seconds += update_seconds(config, spec, storage, costs);
   if (update) seconds += costs.seconds(ClipScale{0, trained, 0});
   return seconds;
 }
@@ -194,7 +222,8 @@ Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choice
                      const std::optional<KeepSet>& also) {
   Profile p;
   const bool accumulates = micro_batch_count(spec.batch, choices.micro_batch) > 1;
-  p.options = keep_options(config, micro_batches(spec.batch, choices.micro_batch)[0].size, costs);
+  p.options = keep_options(config, micro_batches(spec.batch, choices.micro_batch)[0].size,
+                           choices.storage.activation, costs);
   if (also && std::find(p.options.begin(), p.options.end(), *also) == p.options.end()) {
     p.options.insert(p.options.begin() + 1, *also);
   }
@@ -220,7 +249,8 @@ Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choice
   const bool all_gradients = accumulates && !choices.layer_major;
   const int64_t blocks = options * shapes;
   const Stages stages(program, 2 * blocks + 3, costs, !all_gradients);
-  const int64_t state = state_bytes(config, spec, all_gradients);
+  const int64_t state = state_bytes(config, spec, choices.storage) +
+                        (all_gradients ? gradient_bytes(config, choices.storage) : 0);
   p.embed_peak = state + stages.most_before(1);
   p.start_bytes = state + stages.across(1);
   p.forward.assign(shapes, std::vector<Stage>(options));
@@ -238,7 +268,7 @@ Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choice
   }
   p.input_bytes = p.forward[0][options - 1].delta;
   p.fixed_seconds = stages.stage(0).seconds + p.embed_backward.seconds +
-                    state_seconds(config, spec, all_gradients, late_update, costs);
+                    state_seconds(config, spec, choices.storage, all_gradients, late_update, costs);
   return p;
 }
 

@@ -36,6 +36,11 @@ Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choice
                      const CostModel& costs, const Device& device,
                      const std::optional<KeepSet>& also = {});
 
+// What the state takes: residents, in bytes, and the seconds that go into updating it.
+int64_t state_bytes(const DitConfig& config, const StepSpec& spec, const Storage& storage);
+double update_seconds(const DitConfig& config, const StepSpec& spec, const Storage& storage,
+                      const CostModel& costs);
+
 // What a schedule comes to: the bytes of the arena, if packing leaves no gap, and the time.
 struct Estimate {
   int64_t bytes = 0;

@@ -50,6 +50,50 @@ std::vector<Choices> ways(const StepSpec& spec, const Forced& forced) {
   return all;
 }
 
+// How activations and gradients may be stored: these change the profile of a step.
+std::vector<Storage> working_storages(const StepSpec& spec, const Forced& f) {
+  std::vector<DType> activations = {DType::f32};
+  if (f.allowed.bf16) activations.push_back(DType::bf16);
+  if (f.allowed.fp16) activations.push_back(DType::f16);
+  if (f.activation) activations = {*f.activation};
+  std::vector<DType> gradients = {DType::f32};
+  if (f.allowed.grad16) gradients.push_back(DType::bf16);
+  if (f.gradient) gradients = {*f.gradient};
+  if (!spec.update) gradients = {DType::f32};  // they are what is asked for
+  std::vector<Storage> all;
+  for (const DType activation : activations) {
+    for (const DType gradient : gradients) all.push_back({activation, gradient});
+  }
+  return all;
+}
+
+// How the optimizer's state may be stored: a matter of the tensors alone.
+std::vector<Storage> state_storages(const StepSpec& spec, const Forced& f, const Storage& working) {
+  std::vector<Moments> moments = {Moments::f32};
+  if (f.allowed.adam8) moments.push_back(Moments::coded);
+  if (f.moments) moments = {*f.moments};
+  std::vector<DType> averages = {DType::f32};
+  if (f.allowed.ema16) averages.push_back(DType::bf16);
+  if (f.ema) averages = {*f.ema};
+  if (!spec.update) moments = {Moments::f32};
+  if (!spec.update || !spec.ema) averages = {DType::f32};
+  std::vector<Storage> all;
+  for (const Moments moment : moments) {
+    for (const DType average : averages) {
+      all.push_back({working.activation, working.gradient, moment, average});
+    }
+  }
+  return all;
+}
+
+// What a technique that changes numbers must at least gain to be worth it.
+double with_reluctance(double seconds, const Storage& s) {
+  constexpr double kEach = 0.03;
+  const int count = (s.activation != DType::f32) + (s.gradient != DType::f32) +
+                    (s.moments != Moments::f32) + (s.ema != DType::f32);
+  return seconds * (1 + kEach * count);
+}
+
 }  // namespace
 
 void check_forced(const Forced& forced, const StepSpec& spec) {
@@ -78,21 +122,41 @@ std::vector<Candidate> step_candidates(const DitConfig& config, const StepSpec& 
                                        const Device& device) {
   check_forced(forced, spec);
   std::vector<Candidate> all;
-  for (const Choices& way : ways(spec, forced)) {
-    const Profile profile = profile_step(config, spec, way, costs, device, forced.keep);
-    std::vector<Schedule> found = forced.keep
-                                      ? std::vector<Schedule>{plain_schedule(
-                                            std::vector<KeepSet>(config.depth(), *forced.keep))}
-                                      : schedules(profile, config.depth());
-    for (Schedule& schedule : found) {
-      const Estimate e = estimate(profile, config, schedule);
-      Choices choices = way;
-      choices.schedule = std::move(schedule);
-      all.push_back({std::move(choices), e.bytes, e.seconds});
+  for (const Storage& working : working_storages(spec, forced)) {
+    const int64_t bytes = state_bytes(config, spec, working);
+    const double seconds = spec.update ? update_seconds(config, spec, working, costs) : 0;
+    struct Stored {
+      Storage storage;
+      int64_t more_bytes;
+      double more_seconds;
+    };
+    std::vector<Stored> states;
+    for (const Storage& storage : state_storages(spec, forced, working)) {
+      states.push_back({storage, state_bytes(config, spec, storage) - bytes,
+                        spec.update ? update_seconds(config, spec, storage, costs) - seconds : 0});
+    }
+    for (Choices way : ways(spec, forced)) {
+      way.storage = working;
+      const Profile profile = profile_step(config, spec, way, costs, device, forced.keep);
+      const std::vector<Schedule> found =
+          forced.keep ? std::vector<Schedule>{plain_schedule(
+                            std::vector<KeepSet>(config.depth(), *forced.keep))}
+                      : schedules(profile, config.depth());
+      for (const Schedule& schedule : found) {
+        const Estimate e = estimate(profile, config, schedule);
+        for (const Stored& state : states) {
+          Choices choices = way;
+          choices.schedule = schedule;
+          choices.storage = state.storage;
+          all.push_back(
+              {std::move(choices), e.bytes + state.more_bytes, e.seconds + state.more_seconds});
+        }
+      }
     }
   }
   std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
-    return std::pair(a.seconds, a.bytes) < std::pair(b.seconds, b.bytes);
+    return std::pair(with_reluctance(a.seconds, a.choices.storage), a.bytes) <
+           std::pair(with_reluctance(b.seconds, b.choices.storage), b.bytes);
   });
   std::vector<Candidate> front;
   for (Candidate& candidate : all) {
@@ -124,8 +188,16 @@ std::vector<TechniqueUse> techniques_in_use(const DitConfig& config, const StepS
     used.push_back({"layer-major", "on", "exact"});
   }
   if (c.release && spec.update) {
-    used.push_back({"release", spec.clip > 0 ? "two passes" : "one pass", "exact"});
+    used.push_back({"release", spec.norm_first() ? "two passes" : "one pass", "exact"});
   }
+  const auto stored = [&](const char* name, DType type) {
+    if (type == DType::f32) return;
+    used.push_back({name, type == DType::f16 ? "fp16" : "bf16", "lossy"});
+  };
+  stored("mixed precision", c.storage.activation);
+  stored("gradients", c.storage.gradient);
+  if (c.storage.moments == Moments::coded) used.push_back({"moments", "8-bit", "lossy"});
+  stored("average", c.storage.ema);
   return used;
 }
 

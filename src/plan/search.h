@@ -11,11 +11,22 @@
 
 namespace ebb {
 
+// Techniques that change numbers, of which the planner may make use.
+struct Allowed {
+  bool bf16 = false, fp16 = false;  // activations and working weights
+  bool grad16 = false;              // gradients in bf16
+  bool adam8 = false;               // moments of 8 bits
+  bool ema16 = false;               // the average in bf16
+};
+
 // What the user has decided; the rest is the planner's.
 struct Forced {
   std::optional<int64_t> micro_batch;
   std::optional<bool> layer_major, release;
   std::optional<KeepSet> keep;  // of every block; rules out going through blocks again
+  std::optional<DType> activation, gradient, ema;
+  std::optional<Moments> moments;
+  Allowed allowed;
 };
 
 // Fails with Exit::usage, naming both, when two of them contradict each other.
@@ -29,14 +40,15 @@ struct Candidate {
 
 // The ways to carry out the step that are worth having, fastest first, each with fewer bytes than
 // all before it. The list does not depend on any budget: a larger budget can only choose an earlier
-// one.
+// one. What changes numbers counts as a little slower than it is, so that it is used where it is
+// worth something.
 std::vector<Candidate> step_candidates(const DitConfig& config, const StepSpec& spec,
                                        const Forced& forced, const CostModel& costs,
                                        const Device& device);
 
 // {name, setting, class} of each technique in use, for people and programs.
 struct TechniqueUse {
-  std::string name, setting, kind;  // kind: exact
+  std::string name, setting, kind;  // kind: exact or lossy
 };
 std::vector<TechniqueUse> techniques_in_use(const DitConfig& config, const StepSpec& spec);
 

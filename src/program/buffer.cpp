@@ -21,12 +21,16 @@ int64_t dtype_bytes(DType type) {
       return 8;
     case DType::u8:
       return 1;
+    case DType::bf16:
+    case DType::f16:
+    case DType::i16:
+      return 2;
   }
   throw Bug("unknown dtype");
 }
 
 const char* dtype_name(DType type) {
-  constexpr const char* kNames[] = {"f32", "f64", "i32", "u8"};
+  constexpr const char* kNames[] = {"f32", "f64", "i32", "u8", "bf16", "f16", "i16"};
   return kNames[static_cast<int>(type)];
 }
 

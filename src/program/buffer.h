@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "program/dtype.h"
+
 namespace ebb {
 
 enum class Purpose : uint8_t {
@@ -20,10 +22,6 @@ enum class Purpose : uint8_t {
 };
 inline constexpr int kPurposes = 8;
 const char* purpose_name(Purpose purpose);
-
-enum class DType : uint8_t { f32, f64, i32, u8 };
-int64_t dtype_bytes(DType type);
-const char* dtype_name(DType type);
 
 using Shape = std::vector<int64_t>;
 int64_t element_count(const Shape& shape);

@@ -31,6 +31,7 @@ struct Scalars {
   float lr = 0;                 // of this step
   float bias1 = 1, bias2 = 1;   // 1 - beta^k of Adam
   double ema_decay = 0;         // of this step
+  float loss_scale = 1;         // a power of two that gradients carry until they are used
   float guidance = 1;           // sampling
   std::array<float, 2> time{};  // sampling: the times of this step's network calls
   std::array<float, 8> coef{};  // sampling: the coefficients of this step
@@ -49,6 +50,8 @@ class Call {
   const T* read(int i) const {
     return reinterpret_cast<const T*>(reads[i]);
   }
+  // Of a call that is not made yet there are none.
+  const void* read_or_null(size_t i) const { return i < reads.size() ? reads[i] : nullptr; }
   template <typename T = float>
   T* write(int i) const {
     return reinterpret_cast<T*>(writes[i]);

@@ -6,12 +6,15 @@
 // Activation gradients are set; parameter gradients are added (they are updates).
 // Sizes: B samples, T tokens, D width, H heads, d head width, R rows, n elements, K/N linear
 // in/out. Labels are i32, everything else f32 unless stated. [x] is there only if the flag says so.
+// `type` is how an op's activations are stored: what has a row for every token, gradients included.
+// Statistics, modulation and what has a row for every sample stay f32.
 #pragma once
 
 #include <cstdint>
 #include <variant>
 
 #include "base/rng.h"
+#include "program/dtype.h"
 
 namespace ebb {
 
@@ -98,6 +101,7 @@ struct UnpatchifyBackward {
 struct AddPositions {
   static constexpr const char* kName = "add_positions";
   int64_t B, T, D;
+  DType type = DType::f32;
   double flops() const { return 1.0 * B * T * D; }
 };
 
@@ -131,11 +135,13 @@ enum class LinearEnd : uint8_t {
   gelu_aside,  // g is gelu(y)
 };
 
-// x (R, K), w (N, K), b (N) -> y (R, N) = x wᵀ + b, [g (R, N)]
+// x (R, K), w (N, K), b (N) -> y (R, N) = x wᵀ + b, [g (R, N)]. GELU sees y as it would be stored,
+// whether it is or not.
 struct Linear {
   static constexpr const char* kName = "linear";
   int64_t R, K, N;
   LinearEnd end = LinearEnd::plain;
+  DType x = DType::f32, w = DType::f32, y = DType::f32;  // g is stored as y is
   double flops() const { return 2.0 * R * K * N; }
 };
 
@@ -144,6 +150,7 @@ struct LinearBackwardInput {
   static constexpr const char* kName = "linear_backward_input";
   int64_t R, K, N;
   bool gelu = false;
+  DType dy = DType::f32, w = DType::f32, dx = DType::f32;  // u is stored as dx is
   double flops() const { return 2.0 * R * K * N; }
 };
 
@@ -153,6 +160,7 @@ struct LinearBackwardParams {
   static constexpr const char* kName = "linear_backward_params";
   int64_t R, K, N;
   bool begins = false;
+  DType dy = DType::f32, x = DType::f32, dw = DType::f32;  // db is f32
   double flops() const { return 2.0 * R * K * N; }
 };
 
@@ -176,6 +184,7 @@ struct SiluBackward {
 struct Gelu {
   static constexpr const char* kName = "gelu";
   int64_t n;
+  DType type = DType::f32;
   double flops() const { return 20.0 * n; }
 };
 
@@ -204,6 +213,7 @@ struct Repeat {
 struct Zero {
   static constexpr const char* kName = "zero";
   int64_t n;
+  DType type = DType::f32;
   double flops() const { return 0; }
 };
 
@@ -214,6 +224,7 @@ struct Zero {
 struct AdaLN {
   static constexpr const char* kName = "adaln";
   int64_t B, T, D, chunks, shift, scale;
+  DType type = DType::f32;
   double flops() const { return 9.0 * B * T * D; }
 };
 
@@ -223,6 +234,7 @@ struct AdaLNBackward {
   static constexpr const char* kName = "adaln_backward";
   int64_t B, T, D, chunks, shift, scale;
   bool residual;
+  DType type = DType::f32;
   double flops() const { return 16.0 * B * T * D; }
 };
 
@@ -230,6 +242,7 @@ struct AdaLNBackward {
 struct AddGated {
   static constexpr const char* kName = "add_gated";
   int64_t B, T, D, chunks, gate;
+  DType type = DType::f32;
   double flops() const { return 2.0 * B * T * D; }
 };
 
@@ -237,6 +250,7 @@ struct AddGated {
 struct AddGatedBackward {
   static constexpr const char* kName = "add_gated_backward";
   int64_t B, T, D, chunks, gate;
+  DType type = DType::f32;
   double flops() const { return 3.0 * B * T * D; }
 };
 
@@ -246,6 +260,7 @@ struct QkNorm {
   static constexpr const char* kName = "qk_norm";
   int64_t B, T, H, d;
   QkNormKind kind;
+  DType type = DType::f32;
   double flops() const { return 14.0 * B * T * H * d; }
 };
 
@@ -254,6 +269,7 @@ struct QkNormBackward {
   static constexpr const char* kName = "qk_norm_backward";
   int64_t B, T, H, d;
   QkNormKind kind;
+  DType type = DType::f32;
   double flops() const { return 24.0 * B * T * H * d; }
 };
 
@@ -263,6 +279,7 @@ struct QkNormBackward {
 struct Attention {
   static constexpr const char* kName = "attention";
   int64_t B, T, H, d;
+  DType type = DType::f32;
   double flops() const { return 4.0 * B * H * T * T * d; }
 };
 
@@ -270,13 +287,15 @@ struct Attention {
 struct AttentionBackward {
   static constexpr const char* kName = "attention_backward";
   int64_t B, T, H, d;
+  DType type = DType::f32;
   double flops() const { return 10.0 * B * H * T * T * d; }
 };
 
 // ---- losses -----------------------------------------------------------------------------------
 
 // out (B, C or 2C, n), x (B, C, n), noise, xt, t (B) -> losses (B), dout
-// losses[s] is the whole loss of sample s; dout is the gradient of weight * sum of losses.
+// losses[s] is the whole loss of sample s; dout is the gradient of weight * sum of losses, times the
+// scalar loss_scale.
 // 2C channels with learn_sigma: noise prediction, then the variance interpolation v.
 struct DdpmLoss {
   static constexpr const char* kName = "ddpm_loss";
@@ -309,11 +328,13 @@ struct SumLosses {
 struct SquaredNorm {
   static constexpr const char* kName = "squared_norm";
   int64_t n, slot;
+  DType g = DType::f32;
   double flops() const { return 2.0 * n; }
 };
 
-// norms (f64, `count` of them from `first`) -> clip (2): the norm of them all, and the factor that
-// every gradient is scaled by. limit 0: never clipped.
+// norms (f64, `count` of them from `first`) -> clip (2): the norm of them all without the scalar
+// loss_scale, and the factor that every gradient is multiplied by, which takes that scale off. limit
+// 0: never clipped.
 struct ClipScale {
   static constexpr const char* kName = "clip_scale";
   int64_t first, count;
@@ -321,13 +342,28 @@ struct ClipScale {
   double flops() const { return 1.0 * count; }
 };
 
-// g (n), clip (2); updates w (n), m (n), v (n), [ema (n)]. Does nothing when the norm is not
-// finite.
+// How the moments and the average of a tensor are stored.
+inline constexpr int64_t kMomentBlock = 256;  // elements that share a scale
+enum class Moments : uint8_t {
+  f32,
+  coded,  // a byte of a 256-entry code each, times the largest of its block: kernels/moment_code.h
+};
+
+// g (n), clip (2); updates w (n), [low (n)], m (n), v (n), [m_scale, v_scale (blocks)], [ema (n)].
+// Does nothing when the norm is not finite. With `split`, w is bf16 and low (i16) what it is off
+// by. An average that is bf16 is rounded up or down at random, keyed by (seed, step, tensor,
+// element), so that its mean is right.
 struct AdamW {
   static constexpr const char* kName = "adamw";
   int64_t n;
   double beta1, beta2, eps, decay;  // double: 1 - beta must not lose digits
   bool ema;
+  DType g = DType::f32;
+  bool split = false;
+  Moments moments = Moments::f32;
+  DType average = DType::f32;
+  uint32_t tensor = 0;
+  int64_t blocks() const { return (n + kMomentBlock - 1) / kMomentBlock; }
   double flops() const { return 15.0 * n; }
 };
 

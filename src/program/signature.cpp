@@ -5,15 +5,18 @@
 namespace ebb {
 namespace {
 
-Arg f32(const char* name, Shape shape) { return {name, DType::f32, std::move(shape)}; }
+Arg typed(DType type, const char* name, Shape shape) { return {name, type, std::move(shape)}; }
+Arg f32(const char* name, Shape shape) { return typed(DType::f32, name, std::move(shape)); }
 Arg i32(const char* name, Shape shape) { return {name, DType::i32, std::move(shape)}; }
 Arg f64(const char* name, Shape shape) { return {name, DType::f64, std::move(shape)}; }
 
 // An output that may take the place of any of these reads.
-Arg f32_over(std::vector<int> reads, const char* name, Shape shape) {
-  Arg arg = f32(name, std::move(shape));
+Arg over(std::vector<int> reads, Arg arg) {
   arg.over = std::move(reads);
   return arg;
+}
+Arg f32_over(std::vector<int> reads, const char* name, Shape shape) {
+  return over(std::move(reads), f32(name, std::move(shape)));
 }
 
 // ---- noise, time, labels -------------------------------------------------------------------
@@ -57,7 +60,7 @@ Signature of(const UnpatchifyBackward& op) {
 }
 
 Signature of(const AddPositions& op) {
-  return {{f32("pos", {op.T, op.D})}, {}, {f32("tokens", {op.B * op.T, op.D})}};
+  return {{f32("pos", {op.T, op.D})}, {}, {typed(op.type, "tokens", {op.B * op.T, op.D})}};
 }
 
 Signature of(const TimeEmbed& op) {
@@ -75,23 +78,25 @@ Signature of(const LabelEmbedBackward& op) {
 // ---- linear -----------------------------------------------------------------------------------
 
 Signature of(const Linear& op) {
-  Signature s{{f32("x", {op.R, op.K}), f32("w", {op.N, op.K}), f32("b", {op.N})},
-              {f32("y", {op.R, op.N})},
+  Signature s{{typed(op.x, "x", {op.R, op.K}), typed(op.w, "w", {op.N, op.K}), f32("b", {op.N})},
+              {typed(op.y, "y", {op.R, op.N})},
               {}};
-  if (op.end == LinearEnd::gelu_aside) s.writes.push_back(f32("g", {op.R, op.N}));
+  if (op.end == LinearEnd::gelu_aside) s.writes.push_back(typed(op.y, "g", {op.R, op.N}));
   return s;
 }
 
 Signature of(const LinearBackwardInput& op) {
-  Signature s{{f32("dy", {op.R, op.N}), f32("w", {op.N, op.K})}, {f32("dx", {op.R, op.K})}, {}};
-  if (op.gelu) s.reads.push_back(f32("u", {op.R, op.K}));
+  Signature s{{typed(op.dy, "dy", {op.R, op.N}), typed(op.w, "w", {op.N, op.K})},
+              {typed(op.dx, "dx", {op.R, op.K})},
+              {}};
+  if (op.gelu) s.reads.push_back(typed(op.dx, "u", {op.R, op.K}));
   return s;
 }
 
 Signature of(const LinearBackwardParams& op) {
-  Signature s{{f32("dy", {op.R, op.N}), f32("x", {op.R, op.K})}, {}, {}};
+  Signature s{{typed(op.dy, "dy", {op.R, op.N}), typed(op.x, "x", {op.R, op.K})}, {}, {}};
   std::vector<Arg>& into = op.begins ? s.writes : s.updates;
-  into.push_back(f32("dw", {op.N, op.K}));
+  into.push_back(typed(op.dw, "dw", {op.N, op.K}));
   into.push_back(f32("db", {op.N}));
   return s;
 }
@@ -104,7 +109,9 @@ Signature of(const SiluBackward& op) {
   return {{f32("dy", {op.n}), f32("x", {op.n})}, {f32_over({0, 1}, "dx", {op.n})}, {}};
 }
 
-Signature of(const Gelu& op) { return {{f32("x", {op.n})}, {f32_over({0}, "y", {op.n})}, {}}; }
+Signature of(const Gelu& op) {
+  return {{typed(op.type, "x", {op.n})}, {over({0}, typed(op.type, "y", {op.n}))}, {}};
+}
 
 Signature of(const Add& op) {
   return {{f32("a", {op.n}), f32("b", {op.n})}, {f32_over({0, 1}, "y", {op.n})}, {}};
@@ -114,48 +121,52 @@ Signature of(const AddTo& op) { return {{f32("x", {op.n})}, {}, {f32("y", {op.n}
 
 Signature of(const Repeat& op) { return {{f32("x", {op.n})}, {f32("y", {2 * op.n})}, {}}; }
 
-Signature of(const Zero& op) { return {{}, {f32("x", {op.n})}, {}}; }
+Signature of(const Zero& op) { return {{}, {typed(op.type, "x", {op.n})}, {}}; }
 
 // ---- normalisation and modulation --------------------------------------------------------------
 
 Signature of(const AdaLN& op) {
-  return {{f32("x", {op.B * op.T, op.D}), f32("mod", {op.B, op.chunks * op.D})},
-          {f32_over({0}, "y", {op.B * op.T, op.D}), f32("stats", {op.B * op.T, 2})},
+  const Shape rows = {op.B * op.T, op.D};
+  return {{typed(op.type, "x", rows), f32("mod", {op.B, op.chunks * op.D})},
+          {over({0}, typed(op.type, "y", rows)), f32("stats", {op.B * op.T, 2})},
           {}};
 }
 
 Signature of(const AdaLNBackward& op) {
   const Shape rows = {op.B * op.T, op.D}, mod = {op.B, op.chunks * op.D};
-  Signature s{{f32("dy", rows), f32("x", rows), f32("stats", {op.B * op.T, 2}), f32("mod", mod)},
+  Signature s{{typed(op.type, "dy", rows), typed(op.type, "x", rows),
+               f32("stats", {op.B * op.T, 2}), f32("mod", mod)},
               {f32("dmod", mod)},
               {}};
   if (op.residual) {
-    s.updates.push_back(f32("dx", rows));
+    s.updates.push_back(typed(op.type, "dx", rows));
   } else {
-    s.writes.push_back(f32_over({0, 1}, "dx", rows));
+    s.writes.push_back(over({0, 1}, typed(op.type, "dx", rows)));
   }
   return s;
 }
 
 Signature of(const AddGated& op) {
   const Shape rows = {op.B * op.T, op.D};
-  return {{f32("x", rows), f32("y", rows), f32("mod", {op.B, op.chunks * op.D})},
-          {f32_over({0, 1}, "out", rows)},
+  return {{typed(op.type, "x", rows), typed(op.type, "y", rows),
+           f32("mod", {op.B, op.chunks * op.D})},
+          {over({0, 1}, typed(op.type, "out", rows))},
           {}};
 }
 
 Signature of(const AddGatedBackward& op) {
   const Shape rows = {op.B * op.T, op.D}, mod = {op.B, op.chunks * op.D};
-  return {{f32("dout", rows), f32("y", rows), f32("mod", mod)},
-          {f32_over({0, 1}, "dy", rows), f32("dmod", mod)},
+  return {{typed(op.type, "dout", rows), typed(op.type, "y", rows), f32("mod", mod)},
+          {over({0, 1}, typed(op.type, "dy", rows)), f32("dmod", mod)},
           {}};
 }
 
 Signature of(const QkNorm& op) {
   const Shape qkv = {op.B * op.T, 3 * op.H * op.d};
-  Signature s{{f32("qkv", qkv), f32("qw", {op.d}), f32("kw", {op.d})},
-              {f32_over({0}, "normed", qkv), f32("stats", {op.B * op.T, 2 * op.H, 2})},
-              {}};
+  Signature s{
+      {typed(op.type, "qkv", qkv), f32("qw", {op.d}), f32("kw", {op.d})},
+      {over({0}, typed(op.type, "normed", qkv)), f32("stats", {op.B * op.T, 2 * op.H, 2})},
+      {}};
   if (op.kind == QkNormKind::layer) {
     s.reads.push_back(f32("qb", {op.d}));
     s.reads.push_back(f32("kb", {op.d}));
@@ -165,9 +176,9 @@ Signature of(const QkNorm& op) {
 
 Signature of(const QkNormBackward& op) {
   const Shape qkv = {op.B * op.T, 3 * op.H * op.d};
-  Signature s{{f32("dnormed", qkv), f32("qkv", qkv), f32("stats", {op.B * op.T, 2 * op.H, 2}),
-               f32("qw", {op.d}), f32("kw", {op.d})},
-              {f32_over({0, 1}, "dqkv", qkv)},
+  Signature s{{typed(op.type, "dnormed", qkv), typed(op.type, "qkv", qkv),
+               f32("stats", {op.B * op.T, 2 * op.H, 2}), f32("qw", {op.d}), f32("kw", {op.d})},
+              {over({0, 1}, typed(op.type, "dqkv", qkv))},
               {f32("dqw", {op.d}), f32("dkw", {op.d})}};
   if (op.kind == QkNormKind::layer) {
     s.updates.push_back(f32("dqb", {op.d}));
@@ -179,15 +190,16 @@ Signature of(const QkNormBackward& op) {
 // ---- attention --------------------------------------------------------------------------------
 
 Signature of(const Attention& op) {
-  return {{f32("qkv", {op.B * op.T, 3 * op.H * op.d})},
-          {f32("o", {op.B * op.T, op.H * op.d}), f32("lse", {op.B, op.H, op.T})},
+  return {{typed(op.type, "qkv", {op.B * op.T, 3 * op.H * op.d})},
+          {typed(op.type, "o", {op.B * op.T, op.H * op.d}), f32("lse", {op.B, op.H, op.T})},
           {}};
 }
 
 Signature of(const AttentionBackward& op) {
   const Shape qkv = {op.B * op.T, 3 * op.H * op.d}, heads = {op.B * op.T, op.H * op.d};
-  return {{f32("do", heads), f32("qkv", qkv), f32("o", heads), f32("lse", {op.B, op.H, op.T})},
-          {f32("dqkv", qkv)},
+  return {{typed(op.type, "do", heads), typed(op.type, "qkv", qkv), typed(op.type, "o", heads),
+           f32("lse", {op.B, op.H, op.T})},
+          {typed(op.type, "dqkv", qkv)},
           {}};
 }
 
@@ -221,7 +233,7 @@ Signature of(const SumLosses& op) { return {{f32("losses", {op.B})}, {}, {f32("t
 Signature of(const SquaredNorm& op) {
   Arg norms = f64("norms", {op.slot + 1});
   norms.or_more = true;
-  return {{f32("g", {op.n})}, {norms}, {}};
+  return {{typed(op.g, "g", {op.n})}, {norms}, {}};
 }
 
 Signature of(const ClipScale& op) {
@@ -231,10 +243,17 @@ Signature of(const ClipScale& op) {
 }
 
 Signature of(const AdamW& op) {
-  Signature s{{f32("g", {op.n}), f32("clip", {2})},
-              {},
-              {f32("w", {op.n}), f32("m", {op.n}), f32("v", {op.n})}};
-  if (op.ema) s.updates.push_back(f32("ema", {op.n}));
+  Signature s{{typed(op.g, "g", {op.n}), f32("clip", {2})}, {}, {}};
+  s.updates.push_back(typed(op.split ? DType::bf16 : DType::f32, "w", {op.n}));
+  if (op.split) s.updates.push_back(typed(DType::i16, "low", {op.n}));
+  const bool coded = op.moments == Moments::coded;
+  for (const char* name : {"m", "v"}) {
+    s.updates.push_back(typed(coded ? DType::u8 : DType::f32, name, {op.n}));
+  }
+  if (coded) {
+    for (const char* name : {"m_scale", "v_scale"}) s.updates.push_back(f32(name, {op.blocks()}));
+  }
+  if (op.ema) s.updates.push_back(typed(op.average, "ema", {op.n}));
   return s;
 }
 

@@ -26,7 +26,7 @@ class SamplerWriter {
       : config_(config),
         spec_(spec),
         b_("sampler", device),
-        params_(b_, parameters(config), spec.weights_prefix),
+        params_(b_, parameters(config), spec.storage, spec.weights_prefix),
         image_({spec.batch, config.channels, config.image_size, config.image_size}) {}
 
   Program write() {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "model/config.h"
+#include "model/storage.h"
 #include "program/program.h"
 
 namespace ebb {
@@ -22,6 +22,7 @@ struct SamplerSpec {
   bool guide_three_channels = false;  // the reference's quirk: only channels 0-2 are guided
   bool clip = false;                  // clamp the predicted clean image to [-1, 1] (ddpm and ddim)
   std::string weights_prefix = "ema.";  // "" for the raw weights
+  Storage storage = {};                 // of the weights, and of what is computed with them
 };
 
 // Fails with Exit::usage when the sampler does not fit the model's objective.

@@ -16,11 +16,6 @@ namespace {
 
 constexpr const char* kFormat = "1";
 
-bool is_state(const Buffer& buffer) {
-  return buffer.resident && (buffer.purpose == Purpose::weight ||
-                             buffer.purpose == Purpose::moment || buffer.purpose == Purpose::ema);
-}
-
 std::vector<std::filesystem::path> checkpoints_of(const std::filesystem::path& run) {
   std::vector<std::filesystem::path> found;
   std::error_code ignored;
@@ -56,6 +51,23 @@ int64_t count_field(const SafetensorsReader& file, const char* key) {
   return value;
 }
 
+// 0, or a power of two that fp32 holds: anything else would not come off a gradient exactly.
+double parse_scale(const SafetensorsReader& file) {
+  double scale = -1;
+  try {
+    scale = parse_real(field(file, "ebb.loss_scale"), "ebb.loss_scale");
+  } catch (const Error& e) {
+    fail(Exit::disk, fmt::format("{}: {}", file.path().string(), e.what()));
+  }
+  int exponent = 0;
+  const bool power = std::frexp(scale, &exponent) == 0.5 && std::abs(exponent) < 100;
+  if (scale != 0 && !power) {
+    fail(Exit::disk, fmt::format("{}: found ebb.loss_scale {}, wanted 0 or a power of two",
+                                 file.path().string(), scale));
+  }
+  return scale;
+}
+
 }  // namespace
 
 std::filesystem::path checkpoint_path(const std::filesystem::path& run, int64_t step) {
@@ -69,12 +81,20 @@ std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::pa
 }
 
 void save_checkpoint(const std::filesystem::path& path, const CheckpointInfo& info,
-                     const Plan& plan, const std::byte* arena) {
+                     const State& state) {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(float));
+  static_assert(kTensorPart % (kMomentBlock * kSize) == 0);
   std::vector<TensorData> tensors;
-  for (size_t i = 0; i < plan.program.buffers.size(); ++i) {
-    const Buffer& buffer = plan.program.buffers[i];
-    if (!is_state(buffer)) continue;
-    tensors.push_back({buffer.name, TensorType::F32, buffer.shape, arena + plan.offsets[i]});
+  for (const StateTensor& tensor : state.tensors()) {
+    TensorData data{tensor.name, TensorType::F32, tensor.shape, nullptr};
+    if (tensor.type == DType::f32) {
+      data.data = state.whole(tensor);
+    } else {
+      data.read = [&state, &tensor](int64_t offset, void* out, int64_t bytes) {
+        state.read(tensor, offset / kSize, static_cast<float*>(out), bytes / kSize);
+      };
+    }
+    tensors.push_back(std::move(data));
   }
   make_directories(path.parent_path());
   write_safetensors(path, tensors,
@@ -84,6 +104,10 @@ void save_checkpoint(const std::filesystem::path& path, const CheckpointInfo& in
                      {"ebb.samples", std::to_string(info.samples)},
                      {"ebb.seed", std::to_string(info.seed)},
                      {"ebb.pixels", info.pixels ? "true" : "false"},
+                     {"ebb.storage", info.storage},
+                     {"ebb.updates", std::to_string(info.updates)},
+                     {"ebb.loss_scale", fmt::format("{}", info.loss_scale)},
+                     {"ebb.clean_steps", std::to_string(info.clean_steps)},
                      {"ebb.settings", info.settings}},
                     true);
 }
@@ -110,33 +134,38 @@ CheckpointInfo read_info(const SafetensorsReader& file) {
   info.seed = static_cast<uint64_t>(count_field(file, "ebb.seed"));
   info.pixels = field(file, "ebb.pixels") == "true";
   info.settings = field(file, "ebb.settings");
+  info.updates = info.step;
+  if (file.metadata().count("ebb.storage") == 0) return info;  // of a version that had fp32 alone
+  info.storage = field(file, "ebb.storage");
+  info.updates = count_field(file, "ebb.updates");
+  info.clean_steps = count_field(file, "ebb.clean_steps");
+  info.loss_scale = parse_scale(file);
   return info;
 }
 
-void load_state(const SafetensorsReader& file, const Plan& plan, std::byte* arena,
-                const DitConfig& config) {
+void load_state(const SafetensorsReader& file, State& state, const DitConfig& config) {
   const std::string where = file.path().string();
-  for (size_t i = 0; i < plan.program.buffers.size(); ++i) {
-    const Buffer& buffer = plan.program.buffers[i];
-    if (!is_state(buffer)) continue;
-    auto* values = reinterpret_cast<float*>(arena + plan.offsets[i]);
-    const TensorEntry* entry = file.find(buffer.name);
+  for (const StateTensor& tensor : state.tensors()) {
+    const TensorEntry* entry = file.find(tensor.name);
     if (entry == nullptr) {
-      if (buffer.name == "pos_embed") {
-        initialise(values, {buffer.name, buffer.layer, buffer.shape, Init::positions}, 0, config);
+      if (tensor.name == kPositionTable) {
+        initialise(state.whole(tensor),
+                   {tensor.name, tensor.layer, tensor.shape, Init::positions}, 0, config);
         continue;
       }
-      fail(Exit::disk, fmt::format("{}: no tensor {}", where, buffer.name),
-           buffer.purpose == Purpose::ema ? "a file without EMA needs --weights raw"
+      fail(Exit::disk, fmt::format("{}: no tensor {}", where, tensor.name),
+           tensor.purpose == Purpose::ema ? "a file without EMA needs --weights raw"
                                           : "the file is of another model");
     }
-    if (entry->shape != buffer.shape) {
+    if (entry->shape != tensor.shape) {
       fail(Exit::disk,
-           fmt::format("{}: {} has shape {}, wanted {}", where, buffer.name,
-                       shape_text(entry->shape), shape_text(buffer.shape)),
+           fmt::format("{}: {} has shape {}, wanted {}", where, tensor.name,
+                       shape_text(entry->shape), shape_text(tensor.shape)),
            "the file is of another model");
     }
-    file.read_f32(*entry, values, buffer.count());
+    state.fill(tensor, [&](float* values, int64_t first, int64_t count) {
+      file.read_f32_part(*entry, first, values, count);
+    });
   }
 }
 

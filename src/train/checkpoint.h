@@ -9,7 +9,7 @@
 
 #include "formats/safetensors.h"
 #include "model/config.h"
-#include "plan/plan.h"
+#include "train/state.h"
 
 namespace ebb {
 
@@ -20,15 +20,19 @@ struct CheckpointInfo {
   DitConfig config;
   bool pixels = false;   // what the model draws are pictures, not latents
   std::string settings;  // TOML, as in settings.toml
+  std::string storage;   // how the run stored its numbers, in words; the file's are fp32
+  int64_t updates = 0;   // of those steps, the ones whose gradient was finite
+  double loss_scale = 0; // fp16: of the next step; 0: none
+  int64_t clean_steps = 0;  // fp16: since the scale last changed
 };
 
 // Where a run keeps the checkpoint of a step, and the newest one there.
 std::filesystem::path checkpoint_path(const std::filesystem::path& run, int64_t step);
 std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& run);
 
-// Writes the weights, EMA and moments that `plan` keeps in the arena.
+// Writes weights, EMA and moments, as fp32 whatever they are stored as.
 void save_checkpoint(const std::filesystem::path& path, const CheckpointInfo& info,
-                     const Plan& plan, const std::byte* arena);
+                     const State& state);
 
 // Removes all but the `keep` newest checkpoints of a run. 0 keeps all.
 void prune_checkpoints(const std::filesystem::path& run, int64_t keep);
@@ -36,10 +40,9 @@ void prune_checkpoints(const std::filesystem::path& run, int64_t keep);
 // What a checkpoint says of itself. Fails with Exit::disk on a foreign file.
 CheckpointInfo read_info(const SafetensorsReader& file);
 
-// Fills every weight, EMA and moment of `plan` from the file; a tensor that is missing, or has
+// Fills every weight, EMA and moment of the state from the file; a tensor that is missing, or has
 // another shape, is Exit::disk. The position table is made when the file has none.
-void load_state(const SafetensorsReader& file, const Plan& plan, std::byte* arena,
-                const DitConfig& config);
+void load_state(const SafetensorsReader& file, State& state, const DitConfig& config);
 
 // The model of a weights file: from `ebb.model`, or from the shapes of reference-named tensors
 // where they tell it. What neither tells keeps its value in `given`.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 
@@ -27,6 +28,9 @@ int64_t bytes_to_keep(const std::filesystem::path& path, int64_t last_step) {
   return keep;
 }
 
+// JSON has no word for what is not finite.
+std::string json_number(double x) { return std::isfinite(x) ? fmt::format("{:.9g}", x) : "null"; }
+
 }  // namespace
 
 JsonLog::JsonLog(const std::filesystem::path& path, int64_t last_step) : path_(path) {
@@ -41,11 +45,14 @@ JsonLog::JsonLog(const std::filesystem::path& path, int64_t last_step) : path_(p
 JsonLog::~JsonLog() { close(file_); }
 
 void JsonLog::write(const StepRecord& r) {
-  const std::string line = fmt::format(
-      "{{\"step\":{},\"loss\":{:.9g},\"lr\":{:.9g},\"grad_norm\":{:.9g},\"seconds\":{:.6f},"
-      "\"images_per_second\":{:.3f},\"arena_peak_bytes\":{},\"process_peak_bytes\":{}}}\n",
-      r.step, r.loss, r.lr, r.grad_norm, r.seconds, r.images_per_second, r.arena_peak_bytes,
-      r.process_peak_bytes);
+  std::string line = fmt::format(
+      "{{\"step\":{},\"loss\":{},\"lr\":{:.9g},\"grad_norm\":{},\"seconds\":{:.6f},"
+      "\"images_per_second\":{:.3f},\"arena_peak_bytes\":{},\"process_peak_bytes\":{}",
+      r.step, json_number(r.loss), r.lr, json_number(r.grad_norm), r.seconds, r.images_per_second,
+      r.arena_peak_bytes, r.process_peak_bytes);
+  if (r.loss_scale != 0) line += fmt::format(",\"loss_scale\":{}", r.loss_scale);
+  if (r.skipped) line += ",\"skipped\":true";
+  line += "}\n";
   if (::write(file_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
     fail(Exit::disk, fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(errno)),
          "free some disk space and --resume");

@@ -12,6 +12,8 @@ struct StepRecord {
   int64_t step;
   double loss, lr, grad_norm, seconds, images_per_second;
   int64_t arena_peak_bytes, process_peak_bytes;
+  double loss_scale = 0;  // fp16: of this step; 0: none
+  bool skipped = false;   // the gradient was not finite, and the update was not applied
 };
 
 // Appends one JSON object a line, each written whole.

@@ -55,6 +55,7 @@ class Planner {
     }
     // Pictures are drawn in the step's bytes, as many at a time as fit there.
     made.sampler = spec_.sampler;
+    made.sampler->storage = candidate.choices.storage;
     for (int64_t& batch = made.sampler->batch;; batch = (batch + 1) / 2) {
       std::vector<Program> programs;
       programs.push_back(step());
@@ -78,8 +79,38 @@ struct WayOut {
 };
 
 WayOut way_out(RunSpec changed, std::string how, const CostModel& costs) {
+  const Allowed allowed = changed.forced.allowed;
   changed.forced = {};
+  changed.forced.allowed = allowed;
   return {std::move(how), Planner(changed, costs).floor_bytes()};
+}
+
+// A lossy technique that is not allowed yet.
+struct Lossy {
+  const char* name;
+  bool Allowed::*flag;
+  bool needs_update;
+};
+constexpr Lossy kLossy[] = {{"adam8", &Allowed::adam8, true},
+                            {"bf16", &Allowed::bf16, false},
+                            {"ema16", &Allowed::ema16, true}};
+
+std::vector<WayOut> lossy_ways_out(const RunSpec& spec, const CostModel& costs) {
+  std::vector<WayOut> ways;
+  RunSpec all = spec;
+  std::string names;
+  for (const Lossy& lossy : kLossy) {
+    if (spec.forced.allowed.*lossy.flag || (lossy.needs_update && !spec.step.update)) continue;
+    RunSpec more = spec;
+    more.forced.allowed.*lossy.flag = all.forced.allowed.*lossy.flag = true;
+    names += fmt::format("{}{}", names.empty() ? "" : ",", lossy.name);
+    ways.push_back(way_out(more, fmt::format("--allow {}", lossy.name), costs));
+  }
+  if (ways.size() > 1) ways.push_back(way_out(all, "--allow " + names, costs));
+  std::stable_sort(ways.begin(), ways.end(), [](const WayOut& a, const WayOut& b) {
+    return a.floor_bytes > b.floor_bytes;  // the one that changes least that still fits
+  });
+  return ways;
 }
 
 // Those that change the training least come first.
@@ -90,6 +121,7 @@ std::vector<WayOut> ways_out(const RunSpec& spec, const CostModel& costs) {
     ways.push_back(way_out(
         spec, "leaving --recompute, --micro-batch, --order and --release to the planner", costs));
   }
+  for (WayOut& way : lossy_ways_out(spec, costs)) ways.push_back(std::move(way));
   if (spec.step.batch > 1) {
     RunSpec smaller = spec;
     smaller.step.batch = std::max<int64_t>(1, spec.step.batch / 4);
@@ -131,11 +163,20 @@ PlannedRun plan_fitting_run(const RunSpec& spec, const CostModel& costs) {
 
 void refuse_budget(const RunSpec& spec, const PlannedRun& planned, const CostModel& costs) {
   std::vector<WayOut> ways = ways_out(spec, costs);
-  std::stable_partition(ways.begin(), ways.end(),
-                        [&](const WayOut& way) { return way.floor_bytes <= spec.budget_bytes; });
+  // Those that fit, and then those that come nearest.
+  const auto rest = std::stable_partition(ways.begin(), ways.end(), [&](const WayOut& way) {
+    return way.floor_bytes <= spec.budget_bytes;
+  });
+  std::stable_sort(rest, ways.end(), [](const WayOut& a, const WayOut& b) {
+    return a.floor_bytes < b.floor_bytes;
+  });
+  // Of every kind one: a flag that is told once is not told again.
   std::vector<std::string> named;
+  std::string last;
   for (const WayOut& way : ways) {
-    if (named.size() == 2) break;
+    const std::string flag = way.how.substr(0, way.how.find(' '));
+    if (named.size() == 2 || flag == last) continue;
+    last = flag;
     named.push_back(fmt::format("{} would need {}", way.how, format_size(way.floor_bytes)));
   }
   fail(Exit::budget,
@@ -149,7 +190,11 @@ LargestBatch largest_batch(const std::function<RunSpec(int64_t batch)>& spec_of,
                            const CostModel& costs) {
   const auto wanted = [&](int64_t batch, bool full_speed) {
     RunSpec spec = spec_of(batch);
-    if (full_speed) spec.forced = {batch, false, false, KeepSet::all()};
+    if (full_speed) {
+      spec.forced.micro_batch = batch;
+      spec.forced.layer_major = spec.forced.release = false;
+      spec.forced.keep = KeepSet::all();
+    }
     return spec;
   };
   const auto estimated_arena = [&](int64_t batch, bool full_speed) {

@@ -18,6 +18,7 @@
 #include "train/budget.h"
 #include "train/checkpoint.h"
 #include "train/log.h"
+#include "train/loss_scale.h"
 #include "train/plan_text.h"
 #include "train/signals.h"
 
@@ -42,7 +43,9 @@ class Trainer {
         planned_(planned),
         arena_(planned.plans.arena_bytes),
         step_(planned.step_plan(), cpu_device(), arena_.data(),
-              o_.debug_memory ? Executor::Mode::debug_memory : Executor::Mode::normal) {}
+              o_.debug_memory ? Executor::Mode::debug_memory : Executor::Mode::normal),
+        state_(planned.step_plan(), arena_.data()),
+        scale_(uses_fp16()) {}
 
   int run() {
     check_folder();
@@ -56,6 +59,7 @@ class Trainer {
       const StepRecord record = one_step(loader);
       log.write(record);
       progress.show(record);
+      if (record.skipped) note_skipped(record, progress);
       if (due(o_.sample_every)) draw_samples();
       if (due(o_.save_every)) save();
     }
@@ -112,19 +116,27 @@ class Trainer {
              "resume with the run's own settings.toml, or start another --out");
       }
       verify_hashes(file);
-      load_state(file, planned_.step_plan(), arena_.data(), o_.config);
+      load_state(file, state_, o_.config);
       done_ = saved_ = info.step;
+      updates_ = info.updates;
+      scale_ = LossScale(uses_fp16(), info.loss_scale, info.clean_steps);
+      converted_from_ = info.storage;
       return;
     }
+    // Moments are zero since the arena was mapped; the average starts at the weights.
     for (const ParamSpec& spec : parameters(o_.config)) {
-      float* weight = step_.host(spec.name);
-      initialise(weight, spec, o_.seed, o_.config);
-      // Moments are zero since the arena was mapped; the average starts at the weights.
-      if (spec.trained() && o_.step.ema) {
-        std::copy_n(weight, element_count(spec.shape), step_.host("ema." + spec.name));
-      }
+      start(spec, spec.name);
+      if (spec.trained() && o_.step.ema) start(spec, kAverage + spec.name);
     }
   }
+
+  void start(const ParamSpec& spec, const std::string& name) {
+    state_.fill(state_.at(name), [&](float* values, int64_t first, int64_t count) {
+      initialise_part(values, first, count, spec, o_.seed, o_.config);
+    });
+  }
+
+  bool uses_fp16() const { return planned_.step.choices.storage.activation == DType::f16; }
 
   void say_plan() const {
     fmt::print("{}: {} parameters, batch {}, {} samples ({})\n", o_.name,
@@ -134,6 +146,11 @@ class Trainer {
     print_memory(planned_, o_.budget_bytes);
     print_techniques(o_.config, planned_);
     if (done_ > 0) fmt::print("resumed after step {}\n", done_);
+    const std::string storage = storage_text(planned_.step.choices.storage);
+    if (!converted_from_.empty() && converted_from_ != storage) {
+      fmt::print("converted: the checkpoint's run stored {}, this one stores {}\n",
+                 printable(converted_from_), storage);
+    }
     std::fflush(stdout);
   }
 
@@ -142,11 +159,17 @@ class Trainer {
     int32_t* labels = o_.config.classes > 0 ? step_.host<int32_t>(kBatchY) : nullptr;
     unlabelled_.resize(labels ? 0 : o_.step.batch);
     loader.next(step_.host(kBatchX), labels ? labels : unlabelled_.data(), done_);
-    const Scalars scalars = step_scalars(o_, done_);
+    Scalars scalars = step_scalars(o_, done_, updates_);
+    scalars.loss_scale = scale_.factor();
     step_.run(scalars);
     const float loss = *step_.host(kLoss);
     const float norm = step_.host(kClip)[0];
-    check_numbers(loss, norm);
+    const bool finite = std::isfinite(loss) && std::isfinite(norm);
+    if (!finite) not_finite(loss, norm);
+    const double scale = scale_.saved();
+    scale_.after_step(finite);
+    skipped_in_a_row_ = finite ? 0 : skipped_in_a_row_ + 1;
+    updates_ += finite ? 1 : 0;
     ++done_;
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
     return {done_,
@@ -156,42 +179,59 @@ class Trainer {
             taken.count(),
             static_cast<double>(o_.step.batch) / taken.count(),
             std::max(step_.peak_bytes(), drawn_peak_),
-            process_peak_bytes()};
+            process_peak_bytes(),
+            scale,
+            !finite};
   }
 
   // Layers behind the one whose gradient is not finite were updated before it was known.
-  bool updates_early() const { return planned_.step.choices.release && o_.step.clip == 0; }
+  bool updates_early() const {
+    return planned_.step.choices.release && !planned_.step.norm_first();
+  }
 
-  // A norm that is not finite has kept the update from being applied.
-  void check_numbers(float loss, float norm) const {
-    if (std::isfinite(loss) && std::isfinite(norm)) return;
-    std::string first = "the loss";
+  // The first tensor whose gradient is not finite, or the loss.
+  std::string first_not_finite() const {
     const double* squares = step_.host<double>(kNorms);
     for (const ParamSpec& spec : parameters(o_.config)) {
-      if (!spec.trained()) continue;
-      if (!std::isfinite(*squares++)) {
-        first = "the gradient of " + spec.name;
-        break;
-      }
+      if (spec.trained() && !std::isfinite(*squares++)) return "the gradient of " + spec.name;
     }
+    return "the loss";
+  }
+
+  // A norm that is not finite has kept the update from being applied. One step can have bad luck,
+  // and with fp16 the scale is being found; several in a row do not come right by themselves.
+  void not_finite(float loss, float norm) const {
+    constexpr int kMostInARow = 4;
+    const bool hopeless = scale_.used() ? scale_.exhausted() : skipped_in_a_row_ + 1 >= kMostInARow;
+    if (!hopeless && !updates_early()) return;
     const auto kept = newest_checkpoint(o_.out);
     fail(Exit::numbers,
-         fmt::format("step {}: {} is not finite (loss {}, norm {}); {}", done_ + 1, first, loss,
-                     norm,
-                     updates_early() ? "the update was not applied to it, and nothing was saved"
-                                     : "the update was not applied"),
+         fmt::format("step {}: {} is not finite (loss {}, norm {}); {}", done_ + 1,
+                     first_not_finite(), loss, norm,
+                     updates_early()
+                         ? "the update was not applied to it, and nothing was saved"
+                         : fmt::format("the update was not applied, {} times in a row",
+                                       skipped_in_a_row_ + 1)),
          fmt::format("{}; try a smaller --lr, --clip 1 or --warmup",
                      kept ? "the last good state is " + kept->string() : "nothing was saved yet"));
+  }
+
+  void note_skipped(const StepRecord& record, Progress& progress) const {
+    progress.say(fmt::format("step {}: {} is not finite: the update was not applied{}", record.step,
+                             first_not_finite(),
+                             scale_.used() ? fmt::format("; the loss scale is now {}", scale_.saved())
+                                           : ""));
   }
 
   bool due(int64_t every) const { return every > 0 && (done_ % every == 0 || done_ == o_.steps); }
 
   void save() {
     const auto path = checkpoint_path(o_.out, done_);
-    save_checkpoint(
-        path,
-        {done_, done_ * o_.step.batch, o_.seed, o_.config, source_.info().pixels, o_.settings},
-        planned_.step_plan(), arena_.data());
+    save_checkpoint(path,
+                    {done_, done_ * o_.step.batch, o_.seed, o_.config, source_.info().pixels,
+                     o_.settings, storage_text(planned_.step.choices.storage), updates_,
+                     scale_.saved(), scale_.clean_steps()},
+                    state_);
     prune_checkpoints(o_.out, o_.keep);
     saved_ = done_;
   }
@@ -213,9 +253,14 @@ class Trainer {
   const PlannedRun& planned_;
   const Arena arena_;
   Executor step_;
+  State state_;
+  LossScale scale_;
   std::vector<int32_t> unlabelled_;
   int64_t drawn_peak_ = 0;  // of the arena, while drawing
-  int64_t done_ = 0;        // optimizer steps done
+  int64_t done_ = 0;        // optimizer steps done,
+  int64_t updates_ = 0;     // and those of them that were applied
+  int skipped_in_a_row_ = 0;
+  std::string converted_from_;  // what a checkpoint said of its storage
   int64_t saved_ = -1;      // step of the last checkpoint written or resumed from
 };
 
@@ -232,16 +277,19 @@ RunSpec run_spec(const TrainOptions& o, const Source* source) {
   return spec;
 }
 
-Scalars step_scalars(const TrainOptions& o, int64_t k) {
+Scalars step_scalars(const TrainOptions& o, int64_t k, int64_t updates) {
   const auto n = static_cast<double>(k + 1);
+  const auto update = static_cast<double>(updates + 1);
   Scalars s;
   s.seed = o.seed;
   s.step = k;
   const double share = o.warmup > 0 ? std::min(1.0, n / static_cast<double>(o.warmup)) : 1.0;
   s.lr = static_cast<float>(o.lr * share);
-  s.bias1 = static_cast<float>(1 - std::pow(o.step.beta1, n));
-  s.bias2 = static_cast<float>(1 - std::pow(o.step.beta2, n));
-  s.ema_decay = o.ema_ramp ? std::min(o.ema_decay, n / (n + 9)) : o.ema_decay;
+  s.bias1 = static_cast<float>(1 - std::pow(o.step.beta1, update));
+  s.bias2 = static_cast<float>(1 - std::pow(o.step.beta2, update));
+  const double decay = o.ema_ramp ? std::min(o.ema_decay, n / (n + 9)) : o.ema_decay;
+  const bool averages = (k + 1) % o.ema_every == 0;
+  s.ema_decay = averages ? std::pow(decay, static_cast<double>(o.ema_every)) : 1;
   return s;
 }
 

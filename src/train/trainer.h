@@ -21,6 +21,7 @@ struct TrainOptions {
   int64_t warmup = 0;  // steps over which lr grows linearly from 0
   double ema_decay = 0.9999;
   bool ema_ramp = false;  // shorter averages at the start: min(decay, (1 + k) / (10 + k))
+  int64_t ema_every = 1;  // steps between averages, each then of decay^ema_every
   uint64_t seed = 0;
   int64_t save_every = 1000, sample_every = 0, log_every = 100;  // steps; 0: never, nor at the end
   int64_t keep = 3;                                              // newest checkpoints kept; 0: all
@@ -40,8 +41,9 @@ struct TrainOptions {
 // What a training run needs planned. Without a source, the loader's memory is left out.
 RunSpec run_spec(const TrainOptions& options, const Source* source);
 
-// lr, Adam's bias corrections and EMA decay of step k (0-based).
-Scalars step_scalars(const TrainOptions& options, int64_t k);
+// lr, Adam's bias corrections and EMA decay of step k (0-based), before which `updates` steps were
+// applied.
+Scalars step_scalars(const TrainOptions& options, int64_t k, int64_t updates);
 
 // Runs what was planned until options.steps or a stop signal. Returns the exit code of the program:
 // 0, or 128 + signal with the state saved. Fails as cli.md says.

@@ -13,7 +13,8 @@ struct RowStats {
   float mean, rstd;
 };
 
-RowStats row_stats(const float* x, int64_t D) {
+template <typename S>
+RowStats row_stats(const S* x, int64_t D) {
   Vec total{};
   for_lanes(0, D, [&](int64_t i, auto get, auto) { total += get(x + i); });
   const float mean = sum(total) / static_cast<float>(D);
@@ -24,28 +25,30 @@ RowStats row_stats(const float* x, int64_t D) {
     squares += c * c;
   }
   float rest = 0;
-  for (; i < D; ++i) rest += (x[i] - mean) * (x[i] - mean);
+  for (; i < D; ++i) {
+    const float off = static_cast<float>(x[i]) - mean;
+    rest += off * off;
+  }
   const float variance = (sum(squares) + rest) / static_cast<float>(D);
   return {mean, 1.0f / std::sqrt(variance + static_cast<float>(kNormEps))};
 }
 
-}  // namespace
-
-void run(const AdaLN& op, const Call& call) {
-  const float* x = call.read(0);
+template <typename S>
+void adaln(const AdaLN& op, const Call& call) {
+  const S* x = call.read<S>(0);
   const float* mod = call.read(1);
-  float* y = call.write(0);
+  S* y = call.write<S>(0);
   float* stats = call.write(1);
   parallel_range(op.B * op.T, 1, op.D, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
-      const float* row = x + r * op.D;
+      const S* row = x + r * op.D;
       const float* sample = mod + r / op.T * op.chunks * op.D;
       const float* shift = sample + op.shift * op.D;
       const float* scale = sample + op.scale * op.D;
       const RowStats s = row_stats(row, op.D);
       stats[2 * r] = s.mean;
       stats[2 * r + 1] = s.rstd;
-      float* out = y + r * op.D;
+      S* out = y + r * op.D;
       for_lanes(0, op.D, [&](int64_t i, auto get, auto put) {
         const Vec hat = (get(row + i) - splat(s.mean)) * splat(s.rstd);
         put(out + i, hat * (splat(1.0f) + get(scale + i)) + get(shift + i));
@@ -54,20 +57,19 @@ void run(const AdaLN& op, const Call& call) {
   });
 }
 
-int64_t scratch(const AdaLNBackward& op) { return token_sum_scratch(op.B, op.T, 2 * op.D); }
-
-void run(const AdaLNBackward& op, const Call& call) {
-  const float* dy = call.read(0);
-  const float* x = call.read(1);
+template <typename S>
+void adaln_backward(const AdaLNBackward& op, const Call& call) {
+  const S* dy = call.read<S>(0);
+  const S* x = call.read<S>(1);
   const float* stats = call.read(2);
   const float* mod = call.read(3);
   float* dmod = call.write(0);
-  float* dx = op.residual ? call.update(0) : call.write(1);
+  S* dx = op.residual ? call.update<S>(0) : call.write<S>(1);
   const int64_t D = op.D;
 
   const auto row_backward = [&](int64_t r, const float* scale, float* dshift, float* dscale) {
-    const float* g = dy + r * D;
-    const float* row = x + r * D;
+    const S* g = dy + r * D;
+    const S* row = x + r * D;
     const Vec mean = splat(stats[2 * r]);
     const Vec rstd = splat(stats[2 * r + 1]);
     Vec g_sum{};
@@ -83,7 +85,7 @@ void run(const AdaLNBackward& op, const Call& call) {
     });
     const Vec g_mean = splat(sum(g_sum) / static_cast<float>(D));
     const Vec gx_mean = splat(sum(gx_sum) / static_cast<float>(D));
-    float* out = dx + r * D;
+    S* out = dx + r * D;
     for_lanes(0, D, [&](int64_t i, auto get, auto put) {
       const Vec hat = (get(row + i) - mean) * rstd;
       const Vec through = get(g + i) * (splat(1.0f) + get(scale + i));
@@ -102,6 +104,18 @@ void run(const AdaLNBackward& op, const Call& call) {
         std::memcpy(dmod + (b * op.chunks + op.shift) * D, sums, D * sizeof(float));
         std::memcpy(dmod + (b * op.chunks + op.scale) * D, sums + D, D * sizeof(float));
       });
+}
+
+}  // namespace
+
+void run(const AdaLN& op, const Call& call) {
+  with_storage(op.type, [&](auto element) { adaln<decltype(element)>(op, call); });
+}
+
+int64_t scratch(const AdaLNBackward& op) { return token_sum_scratch(op.B, op.T, 2 * op.D); }
+
+void run(const AdaLNBackward& op, const Call& call) {
+  with_storage(op.type, [&](auto element) { adaln_backward<decltype(element)>(op, call); });
 }
 
 }  // namespace ebb::cpu

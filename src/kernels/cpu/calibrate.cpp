@@ -22,8 +22,8 @@ namespace {
 // Rows from the few of the modulation to those of a batch, over the weights of narrow and wide
 // models, into the MLP and out of it: strides near a multiple of a page can cost half the speed. No
 // product is so large that a slow machine would take long over it.
+constexpr double kMostFlops = 3e9;
 void add_linear_shapes(std::vector<OpParams>& shapes) {
-  constexpr double kMostFlops = 3e9;
   constexpr std::pair<int64_t, int64_t> kWeights[] = {
       {16, 384}, {128, 512}, {384, 1536}, {768, 3072}, {1152, 4608}};
   for (const auto& [narrow, wide] : kWeights) {
@@ -35,6 +35,39 @@ void add_linear_shapes(std::vector<OpParams>& shapes) {
         shapes.push_back(LinearBackwardParams{R, K, N});
       }
     }
+  }
+}
+
+// The same kernels with operands of 16 bits, over fewer sizes.
+void add_narrow_shapes(std::vector<OpParams>& shapes) {
+  constexpr DType k16 = DType::bf16;
+  constexpr std::pair<int64_t, int64_t> kWeights[] = {{128, 512}, {384, 1536}, {768, 2304}};
+  for (const auto& [narrow, wide] : kWeights) {
+    for (const auto& [K, N] : {std::pair{narrow, wide}, std::pair{wide, narrow}}) {
+      for (const int64_t R : {256, 1024}) {
+        if (Linear{R, K, N}.flops() > kMostFlops) continue;
+        shapes.push_back(Linear{R, K, N, LinearEnd::plain, k16, k16, k16});
+        shapes.push_back(LinearBackwardInput{R, K, N, false, k16, k16, k16});
+        shapes.push_back(LinearBackwardParams{R, K, N, false, k16, k16});
+      }
+    }
+  }
+  for (const int64_t T : {64, 256, 1024}) {
+    const int64_t B = T < 256 ? 256 / T : 1;
+    shapes.push_back(Attention{B, T, 4, 64, k16});
+    shapes.push_back(AttentionBackward{B, T, 4, 64, k16});
+  }
+  constexpr int64_t D = 384, T = 64;
+  for (const int64_t B : {1, 16, 64}) {
+    AdamW adamw{B * T * D, 0.9, 0.999, 1e-8, 0, true};
+    adamw.moments = Moments::coded;
+    const std::vector<OpParams> more = {Gelu{B * T * D, k16},
+                                        AdaLN{B, T, D, 6, 0, 1, k16},
+                                        AdaLNBackward{B, T, D, 6, 0, 1, true, k16},
+                                        AddGated{B, T, D, 6, 2, k16},
+                                        AddGatedBackward{B, T, D, 6, 2, k16},
+                                        adamw};
+    shapes.insert(shapes.end(), more.begin(), more.end());
   }
 }
 
@@ -151,6 +184,7 @@ std::vector<OpParams> calibration_shapes() {
   std::vector<OpParams> shapes;
   add_linear_shapes(shapes);
   add_attention_shapes(shapes);
+  add_narrow_shapes(shapes);
   for (const int64_t n : {384, 24'576, 196'608, 1'572'864}) add_other_shapes(shapes, n);
   for (const int64_t B : {1, 64}) add_sample_shapes(shapes, B);
   return shapes;

@@ -56,4 +56,12 @@ std::string cpu_isa() {
 #endif
 }
 
+bool cpu_has_fp16() {
+#if defined(__F16C__) || defined(__AVX512F__)
+  return true;
+#else
+  return false;
+#endif
+}
+
 }  // namespace ebb

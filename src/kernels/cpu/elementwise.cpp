@@ -38,9 +38,12 @@ void run(const SiluBackward& op, const Call& call) {
 }
 
 void run(const Gelu& op, const Call& call) {
-  const float* x = call.read(0);
-  float* y = call.write(0);
-  each_lane(op.n, [=](int64_t i, auto get, auto put) { put(y + i, gelu(get(x + i))); });
+  with_storage(op.type, [&](auto element) {
+    using S = decltype(element);
+    const S* x = call.read<S>(0);
+    S* y = call.write<S>(0);
+    each_lane(op.n, [=](int64_t i, auto get, auto put) { put(y + i, gelu(get(x + i))); });
+  });
 }
 
 void run(const Add& op, const Call& call) {
@@ -66,8 +69,9 @@ void run(const Repeat& op, const Call& call) {
 }
 
 void run(const Zero& op, const Call& call) {
+  const int64_t size = dtype_bytes(op.type);
   parallel_range(op.n, 4096, 1, [&](int64_t begin, int64_t end) {
-    std::memset(call.write(0) + begin, 0, (end - begin) * sizeof(float));
+    std::memset(call.writes[0] + begin * size, 0, (end - begin) * size);
   });
 }
 

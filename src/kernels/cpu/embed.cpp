@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vec.h"
 
 namespace ebb::cpu {
 
@@ -70,14 +71,18 @@ void run(const UnpatchifyBackward& op, const Call& call) {
 }
 
 void run(const AddPositions& op, const Call& call) {
-  const float* pos = call.read(0);
-  float* tokens = call.update(0);
-  parallel_range(op.B * op.T, 1, op.D, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const float* add = pos + r % op.T * op.D;
-      float* row = tokens + r * op.D;
-      for (int64_t i = 0; i < op.D; ++i) row[i] += add[i];
-    }
+  with_storage(op.type, [&](auto element) {
+    const float* pos = call.read(0);
+    auto* tokens = call.update<decltype(element)>(0);
+    parallel_range(op.B * op.T, 1, op.D, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const float* add = pos + r % op.T * op.D;
+        auto* row = tokens + r * op.D;
+        for_lanes(0, op.D, [&](int64_t i, auto get, auto put) {
+          put(row + i, get(row + i) + get(add + i));
+        });
+      }
+    });
   });
 }
 

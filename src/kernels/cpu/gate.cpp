@@ -6,11 +6,14 @@
 
 namespace ebb::cpu {
 
-void run(const AddGated& op, const Call& call) {
-  const float* x = call.read(0);
-  const float* y = call.read(1);
+namespace {
+
+template <typename S>
+void add_gated(const AddGated& op, const Call& call) {
+  const S* x = call.read<S>(0);
+  const S* y = call.read<S>(1);
   const float* mod = call.read(2);
-  float* out = call.write(0);
+  S* out = call.write<S>(0);
   parallel_range(op.B * op.T, 1, op.D, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const float* gate = mod + (r / op.T * op.chunks + op.gate) * op.D;
@@ -22,13 +25,12 @@ void run(const AddGated& op, const Call& call) {
   });
 }
 
-int64_t scratch(const AddGatedBackward& op) { return token_sum_scratch(op.B, op.T, op.D); }
-
-void run(const AddGatedBackward& op, const Call& call) {
-  const float* dout = call.read(0);
-  const float* y = call.read(1);
+template <typename S>
+void add_gated_backward(const AddGatedBackward& op, const Call& call) {
+  const S* dout = call.read<S>(0);
+  const S* y = call.read<S>(1);
   const float* mod = call.read(2);
-  float* dy = call.write(0);
+  S* dy = call.write<S>(0);
   float* dmod = call.write(1);
   const int64_t D = op.D;
   sum_over_tokens(
@@ -46,6 +48,18 @@ void run(const AddGatedBackward& op, const Call& call) {
       [&](int64_t b, const float* sums) {
         std::memcpy(dmod + (b * op.chunks + op.gate) * D, sums, D * sizeof(float));
       });
+}
+
+}  // namespace
+
+void run(const AddGated& op, const Call& call) {
+  with_storage(op.type, [&](auto element) { add_gated<decltype(element)>(op, call); });
+}
+
+int64_t scratch(const AddGatedBackward& op) { return token_sum_scratch(op.B, op.T, op.D); }
+
+void run(const AddGatedBackward& op, const Call& call) {
+  with_storage(op.type, [&](auto element) { add_gated_backward<decltype(element)>(op, call); });
 }
 
 }  // namespace ebb::cpu

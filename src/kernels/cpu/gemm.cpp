@@ -10,19 +10,24 @@ namespace ebb::cpu {
 namespace {
 
 // A thread packs a block of b that stays in its second-level cache, and then, for block after block
-// of a, multiplies: a tile of rows stays in the first-level cache while the panels of b pass by.
+// of a, multiplies: a tile of rows stays in the first-level cache while the panels of b pass by, or
+// a panel while the tiles of a block of rows do.
 struct Most {
   int64_t depth, columns;
 };
 #if defined(__AVX512F__)
 constexpr int kRows = 8, kVecs = 3;  // 24 sums in the 32 registers
 constexpr Most kInPlace = {768, 288}, kPacked = {512, 384};
+constexpr int64_t kMostRows = 96;
+constexpr bool kPanelStays = false;
 #else
 constexpr int kRows = 6, kVecs = 2;  // 12 sums in the 16 registers
-constexpr Most kInPlace = {256, 384}, kPacked = {256, 384};
+constexpr Most kInPlace = {512, 192}, kPacked = {256, 384};
+constexpr int64_t kMostRows = 48;
+constexpr bool kPanelStays = true;
 #endif
 constexpr int64_t kColumns = kVecs * kLanes;
-constexpr int64_t kMostRows = 96;
+constexpr int64_t kMostHeld = 1152;
 constexpr int64_t kLineFloats = 16;
 
 int64_t divided_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
@@ -32,14 +37,18 @@ int64_t block_size(int64_t n, int64_t most, int64_t unit) {
   return round_up(divided_up(n, divided_up(n, most)), unit);
 }
 
-// Rows that lie in memory as rows are read where they are: eight of them pass through the caches as
-// well as a packed tile does.
-bool packs_a(const Gemm& product) { return product.a.col != 1; }
+// Rows of fp32 that lie in memory as rows are read where they are: eight of them pass through the
+// caches as well as a packed tile does.
+bool packs_a(const Gemm& p) { return p.a.col != 1 || p.a.type != DType::f32; }
+// Sums that are not complete stand in c, or beside it where c is not fp32.
+bool sums_in_c(const Gemm& p) { return p.c == DType::f32; }
 Most most(const Gemm& product) { return packs_a(product) ? kPacked : kInPlace; }
 
-// From one packed tile of a to the next: not a multiple of a page, for tiles that begin in the same
-// set of the first-level cache would push each other out of it while they are written.
+// From one packed tile of a to the next, and from one widened row to the next: not a multiple of a
+// page, for those that begin in the same set of the first-level cache would push each other out of
+// it.
 int64_t tile_floats(int64_t depth) { return depth * kRows + kLineFloats; }
+int64_t row_floats(int64_t depth) { return depth + kLineFloats; }
 
 // c is cut into a grid of rectangles, one for each thread.
 struct Grid {
@@ -83,125 +92,192 @@ Range part(int64_t n, int64_t unit, int64_t index, int64_t parts) {
 
 // The blocks of one thread.
 struct Blocks {
-  int64_t depth, columns, rows, b_floats, bytes;
+  int64_t depth, columns, rows;
+  int64_t held;  // rows whose sums stand beside c at a time; all of them where they stand in c
+  int64_t b_floats, a_floats, bytes;
   Blocks(const Grid& grid, const Gemm& p)
       : depth(block_size(p.K, most(p).depth, kLanes)),
         columns(block_size(grid.width(p.N), most(p).columns, kColumns)),
         rows(block_size(grid.height(p.M), kMostRows, kRows)),
+        held(sums_in_c(p)     ? std::max<int64_t>(1, grid.height(p.M))
+             : depth >= p.K ? rows
+                            : std::min(kMostHeld, grid.height(p.M))),
         b_floats(depth * columns),
-        bytes(whole_lines((b_floats + (packs_a(p) ? rows / kRows * tile_floats(depth) : 0)) * 4)) {}
+        a_floats(packs_a(p) ? rows * row_floats(depth) : 0),
+        bytes(whole_lines((b_floats + a_floats + (sums_in_c(p) ? 0 : held * columns)) * 4)) {}
+};
+
+// Where the sums of some rows and columns of c stand.
+struct Sums {
+  float* data;
+  int64_t row, first_row, first_column;
+  float* at(int64_t i, int64_t j) const {
+    return data + (i - first_row) * row + (j - first_column);
+  }
 };
 
 class Rectangle {
  public:
-  Rectangle(float* c, const Gemm& product, const Blocks& blocks, float* scratch)
+  Rectangle(void* c, const Gemm& product, const Blocks& blocks, float* scratch)
       : c_(c),
         p_(product),
         blocks_(blocks),
         packed_b_(scratch),
-        packed_a_(scratch + blocks.b_floats) {}
+        packed_a_(scratch + blocks.b_floats),
+        held_(packed_a_ + blocks.a_floats) {}
 
   void run(Range rows, Range columns) const {
     for (int64_t j = columns.begin; j < columns.end; j += blocks_.columns) {
       const Range block_columns{j, std::min(columns.end, j + blocks_.columns)};
-      for (int64_t k = 0; k < p_.K; k += blocks_.depth) {
-        const Range depth{k, std::min(p_.K, k + blocks_.depth)};
-        pack_b(depth, block_columns);
-        for (int64_t i = rows.begin; i < rows.end; i += blocks_.rows) {
-          const Range block_rows{i, std::min(rows.end, i + blocks_.rows)};
-          if (packs_a(p_)) pack_a(block_rows, depth);
-          if (p_.sums != nullptr && j == 0) sum_a(block_rows, depth);
-          multiply(block_rows, block_columns, depth);
-          if (p_.finish && depth.end == p_.K) finish(block_rows, block_columns);
+      for (int64_t i = rows.begin; i < rows.end; i += blocks_.held) {
+        const Range held{i, std::min(rows.end, i + blocks_.held)};
+        const Sums sums = begin(held, block_columns);
+        for (int64_t k = 0; k < p_.K; k += blocks_.depth) {
+          const Range depth{k, std::min(p_.K, k + blocks_.depth)};
+          // One block of b that is as deep as all of it stays packed.
+          if (i == rows.begin || blocks_.depth < p_.K) pack_b(depth, block_columns);
+          run(held, block_columns, depth, sums);
         }
       }
     }
   }
 
  private:
+  void run(Range rows, Range columns, Range depth, const Sums& sums) const {
+    for (int64_t i = rows.begin; i < rows.end; i += blocks_.rows) {
+      const Range block{i, std::min(rows.end, i + blocks_.rows)};
+      if (packs_a(p_)) pack_a(block, depth);
+      if (p_.sums != nullptr && columns.begin == 0) sum_a(block, depth);
+      multiply(block, columns, depth, sums);
+      if (depth.end == p_.K) finish(block, columns, sums);
+    }
+  }
+
+  Sums begin(Range rows, Range columns) const {
+    if (sums_in_c(p_)) return {static_cast<float*>(c_), p_.N, 0, 0};
+    const Sums sums{held_, blocks_.columns, rows.begin, columns.begin};
+    if (!p_.accumulate) return sums;
+    with_storage(p_.c, [&](auto element) {
+      const auto* c = static_cast<const decltype(element)*>(c_);
+      for (int64_t i = rows.begin; i < rows.end; ++i) {
+        widen(sums.at(i, columns.begin), c + i * p_.N + columns.begin, columns.size());
+      }
+    });
+    return sums;
+  }
+
+  template <typename S>
+  static void widen(float* to, const S* from, int64_t n) {
+    for_lanes(0, n, [&](int64_t i, auto get, auto put) { put(to + i, get(from + i)); });
+  }
+
   // Panels of kColumns, the last as narrow as it needs to be.
   void pack_b(Range depth, Range columns) const {
-    for (int64_t j = columns.begin; j < columns.end; j += kColumns) {
-      const int64_t real = std::min(kColumns, columns.end - j);
-      pack_panel(packed_b_ + (j - columns.begin) * depth.size(), p_.b.at(depth.begin, j),
-                 depth.size(), real, round_up(real, kLanes));
+    with_storage(p_.b.type, [&](auto element) {
+      for (int64_t j = columns.begin; j < columns.end; j += kColumns) {
+        const int64_t real = std::min(kColumns, columns.end - j);
+        pack_panel(packed_b_ + (j - columns.begin) * depth.size(),
+                   p_.b.at<decltype(element)>(depth.begin, j), depth.size(), real,
+                   round_up(real, kLanes));
+      }
+    });
+  }
+
+  void pack_a(Range rows, Range depth) const {
+    with_storage(p_.a.type, [&](auto element) {
+      const auto a = p_.a.at<decltype(element)>(rows.begin, depth.begin);
+      p_.a.col == 1 ? widen_rows(a, rows.size(), depth.size())
+                    : pack_tiles(a, rows.size(), depth.size());
+    });
+  }
+
+  template <typename S>
+  void widen_rows(const StridedOf<S>& a, int64_t rows, int64_t depth) const {
+    for (int64_t i = 0; i < rows; ++i) {
+      widen(packed_a_ + i * row_floats(depth), a.data + i * a.row, depth);
     }
   }
 
   // Tiles of kRows, each (depth, kRows), read as they lie in memory: short pieces far apart, which
   // no hardware foresees.
-  void pack_a(Range rows, Range depth) const {
+  template <typename S>
+  void pack_tiles(const StridedOf<S>& a, int64_t rows, int64_t depth) const {
     constexpr int64_t kAhead = 16;
-    const int64_t tile = tile_floats(depth.size());
-    const float* in = p_.a.at(rows.begin, depth.begin).data;
-    for (int64_t k = 0; k < depth.size(); ++k, in += p_.a.col) {
-      for (int64_t i = 0; i < rows.size(); i += kLineFloats) {
-        __builtin_prefetch(in + kAhead * p_.a.col + i);
-      }
+    constexpr auto kLine = static_cast<int64_t>(64 / sizeof(S));
+    const int64_t tile = tile_floats(depth);
+    const S* in = a.data;
+    for (int64_t k = 0; k < depth; ++k, in += a.col) {
+      for (int64_t i = 0; i < rows; i += kLine) __builtin_prefetch(in + kAhead * a.col + i);
+      float line[kMostRows];  // read by whole vectors first
+      widen(line, in, rows);
       float* out = packed_a_ + k * kRows;
       int64_t i = 0;
-      for (; i + kRows <= rows.size(); i += kRows, out += tile) std::copy_n(in + i, kRows, out);
-      std::copy_n(in + i, rows.size() - i, out);
+      for (; i + kRows <= rows; i += kRows, out += tile) std::copy_n(line + i, kRows, out);
+      std::copy_n(line + i, rows - i, out);
     }
   }
 
   // As the product does: each sum is one chain in the order of k. The rows were read just now.
   void sum_a(Range rows, Range depth) const {
     const bool begins = depth.begin == 0 && !p_.accumulate;
-    const float* in = p_.a.at(rows.begin, depth.begin).data;
-    for_lanes(0, rows.size(), [&](int64_t i, auto get, auto put) {
-      float* out = p_.sums + rows.begin + i;
-      Vec sum = begins ? Vec{} : get(out);
-      for (int64_t k = 0; k < depth.size(); ++k) sum += get(in + k * p_.a.col + i);
-      put(out, sum);
+    with_storage(p_.a.type, [&](auto element) {
+      const auto a = p_.a.at<decltype(element)>(rows.begin, depth.begin);
+      for_lanes(0, rows.size(), [&](int64_t i, auto get, auto put) {
+        float* out = p_.sums + rows.begin + i;
+        Vec sum = begins ? Vec{} : get(out);
+        for (int64_t k = 0; k < depth.size(); ++k) sum += get(a.data + k * a.col + i);
+        put(out, sum);
+      });
     });
   }
 
   Strided tile_of_a(int64_t i, Range rows, Range depth) const {
-    if (!packs_a(p_)) return p_.a.at(i, depth.begin);
+    if (!packs_a(p_)) return p_.a.at<float>(i, depth.begin);
+    const int64_t row = row_floats(depth.size());
+    if (p_.a.col == 1) return {packed_a_ + (i - rows.begin) * row, row, 1};
     return {packed_a_ + (i - rows.begin) / kRows * tile_floats(depth.size()), 1, kRows};
   }
 
-  void multiply(Range rows, Range columns, Range depth) const {
+  void multiply(Range rows, Range columns, Range depth, const Sums& sums) const {
     const bool begins = depth.begin == 0 && !p_.accumulate;
-    for (int64_t i = rows.begin; i < rows.end; i += kRows) {
+    const auto tile = [&](int64_t i, int64_t j) {
       const Strided a = tile_of_a(i, rows, depth);
+      const float* b = packed_b_ + (j - columns.begin) * depth.size();
       const int64_t height = std::min<int64_t>(kRows, rows.end - i);
+      const int64_t width = std::min(kColumns, columns.end - j);
+      const auto whole = [&](auto start) {
+        micro_gemm<kRows, kVecs>(sums.at(i, j), sums.row, a, b, depth.size(), start);
+      };
+      if (height < kRows || width < kColumns) {
+        multiply_edge({i, i + height}, {j, j + width}, a, b, depth.size(), begins, sums);
+      } else if (!begins) {
+        whole(FromC());
+      } else if (p_.bias != nullptr) {
+        whole(FromRow{p_.bias + j});
+      } else {
+        whole(FromZero());
+      }
+    };
+    if constexpr (kPanelStays) {
       for (int64_t j = columns.begin; j < columns.end; j += kColumns) {
-        const float* b = packed_b_ + (j - columns.begin) * depth.size();
-        const int64_t width = std::min(kColumns, columns.end - j);
-        if (height < kRows || width < kColumns) {
-          multiply_edge({i, i + height}, {j, j + width}, a, b, depth.size(), begins);
-        } else if (!begins) {
-          multiply_tile(i, j, a, b, depth.size(), FromC());
-        } else if (p_.bias != nullptr) {
-          multiply_tile(i, j, a, b, depth.size(), FromRow{p_.bias + j});
-        } else {
-          multiply_tile(i, j, a, b, depth.size(), FromZero());
-        }
+        for (int64_t i = rows.begin; i < rows.end; i += kRows) tile(i, j);
+      }
+    } else {
+      for (int64_t i = rows.begin; i < rows.end; i += kRows) {
+        for (int64_t j = columns.begin; j < columns.end; j += kColumns) tile(i, j);
       }
     }
   }
 
-  void finish(Range rows, Range columns) const {
-    for (int64_t i = rows.begin; i < rows.end; ++i) {
-      p_.finish(i * p_.N + columns.begin, columns.size());
-    }
-  }
-
-  template <typename Start>
-  void multiply_tile(int64_t i, int64_t j, const Strided& a, const float* b, int64_t K,
-                     Start start) const {
-    micro_gemm<kRows, kVecs>(c_ + i * p_.N + j, p_.N, a, b, K, start);
-  }
-
   // A tile that c does not hold whole, in a tile of its own.
   void multiply_edge(Range rows, Range columns, const Strided& a, const float* b, int64_t K,
-                     bool begins) const {
+                     bool begins, const Sums& sums) const {
     float tile[kRows * kColumns] = {};
     for (int64_t i = 0; i < rows.size(); ++i) {
-      const float* from = begins ? p_.bias : c_ + (rows.begin + i) * p_.N;
-      if (from != nullptr) std::copy_n(from + columns.begin, columns.size(), tile + i * kColumns);
+      const float* row = sums.at(rows.begin + i, columns.begin);
+      const float* bias = p_.bias != nullptr ? p_.bias + columns.begin : nullptr;
+      const float* from = begins ? bias : row;
+      if (from != nullptr) std::copy_n(from, columns.size(), tile + i * kColumns);
     }
     with_constant<kRows>(rows.size(), [&](auto height) {
       with_constant<kVecs>(divided_up(columns.size(), kLanes), [&](auto vecs) {
@@ -209,16 +285,32 @@ class Rectangle {
       });
     });
     for (int64_t i = 0; i < rows.size(); ++i) {
-      std::copy_n(tile + i * kColumns, columns.size(),
-                  c_ + (rows.begin + i) * p_.N + columns.begin);
+      std::copy_n(tile + i * kColumns, columns.size(), sums.at(rows.begin + i, columns.begin));
     }
   }
 
-  float* c_;
+  void finish(Range rows, Range columns, const Sums& sums) const {
+    for (int64_t i = rows.begin; p_.finish && i < rows.end; ++i) {
+      p_.finish(i * p_.N + columns.begin, sums.at(i, columns.begin), columns.size());
+    }
+    if (sums_in_c(p_)) return;
+    with_storage(p_.c, [&](auto element) {
+      auto* c = static_cast<decltype(element)*>(c_);
+      for (int64_t i = rows.begin; i < rows.end; ++i) {
+        const float* from = sums.at(i, columns.begin);
+        for_lanes(0, columns.size(), [&](int64_t j, auto get, auto put) {
+          put(c + i * p_.N + columns.begin + j, get(from + j));
+        });
+      }
+    });
+  }
+
+  void* c_;
   const Gemm& p_;
   const Blocks& blocks_;
   float* packed_b_;
   float* packed_a_;
+  float* held_;
 };
 
 }  // namespace
@@ -228,7 +320,7 @@ int64_t gemm_scratch_bytes(const Gemm& product) {
   return grid.size() * Blocks(grid, product).bytes;
 }
 
-void gemm(float* c, const Gemm& product, std::byte* scratch) {
+void gemm(void* c, const Gemm& product, std::byte* scratch) {
   const Grid grid = grid_of(product);
   const Blocks blocks(grid, product);
   parallel_tasks(grid.size(), [&](int64_t task, int64_t) {

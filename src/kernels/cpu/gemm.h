@@ -8,22 +8,35 @@
 
 namespace ebb::cpu {
 
+// (i, k) is element i * row + k * col; one of the strides is 1.
+struct Matrix {
+  const void* data;
+  DType type;  // f32, bf16 or f16
+  int64_t row, col;
+
+  template <typename S>
+  StridedOf<S> at(int64_t i, int64_t k) const {
+    return StridedOf<S>{static_cast<const S*>(data), row, col}.at(i, k);
+  }
+};
+
 struct Gemm {
   int64_t M, N, K;
-  Strided a;                    // (i, k); one of the strides is 1
-  Strided b;                    // (k, j); one of the strides is 1
+  Matrix a;                     // (i, k)
+  Matrix b;                     // (k, j)
   const float* bias = nullptr;  // a row of N
   bool accumulate = false;      // c += a b
   float* sums = nullptr;        // M: the sums of a's rows too, or added to; of an a that is packed
+  DType c = DType::f32;         // otherwise sums are fp32 until they are complete
   // Called by any thread for every part of c that is complete, while it is in the caches: `count`
-  // elements from `first` on, in one row.
-  std::function<void(int64_t first, int64_t count)> finish = {};
+  // elements from `first` on, in one row. It may change the values; c gets what it leaves there.
+  std::function<void(int64_t first, float* values, int64_t count)> finish = {};
 };
 
 // Where blocks of a and b are packed. Of the product, the sizes and strides matter.
 int64_t gemm_scratch_bytes(const Gemm& product);
 
 // c has no gaps between its rows.
-void gemm(float* c, const Gemm& product, std::byte* scratch);
+void gemm(void* c, const Gemm& product, std::byte* scratch);
 
 }  // namespace ebb::cpu

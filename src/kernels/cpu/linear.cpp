@@ -7,63 +7,81 @@ namespace ebb::cpu {
 
 namespace {
 
-Strided rows_of(const float* matrix, int64_t width) { return {matrix, width, 1}; }
-Strided transposed(const Strided& m) { return {m.data, m.col, m.row}; }
+Matrix rows_of(const void* matrix, DType type, int64_t width) { return {matrix, type, width, 1}; }
+Matrix transposed(const Matrix& m) { return {m.data, m.type, m.col, m.row}; }
 
-Gemm product(const Linear& op, const float* x, const float* w, const float* bias) {
-  return {op.R, op.N, op.K, rows_of(x, op.K), transposed(rows_of(w, op.K)), bias};
+// Without a call: what its scratch depends on.
+Gemm product(const Linear& op, const Call& call = {}) {
+  Gemm p{op.R, op.N, op.K, rows_of(call.read_or_null(0), op.x, op.K),
+         transposed(rows_of(call.read_or_null(1), op.w, op.K))};
+  p.bias = static_cast<const float*>(call.read_or_null(2));
+  p.c = op.y;
+  return p;
 }
-Gemm product(const LinearBackwardInput& op, const float* dy, const float* w) {
-  return {op.R, op.K, op.N, rows_of(dy, op.N), rows_of(w, op.K)};
+
+Gemm product(const LinearBackwardInput& op, const Call& call = {}) {
+  Gemm p{op.R, op.K, op.N, rows_of(call.read_or_null(0), op.dy, op.N),
+         rows_of(call.read_or_null(1), op.w, op.K)};
+  p.c = op.dx;
+  return p;
 }
-Gemm product(const LinearBackwardParams& op, const float* dy, const float* x, float* db) {
-  return {op.N,    op.K,       op.R, transposed(rows_of(dy, op.N)), rows_of(x, op.K),
-          nullptr, !op.begins, db};
+
+Gemm product(const LinearBackwardParams& op, const Call& call = {}) {
+  Gemm p{op.N, op.K, op.R, transposed(rows_of(call.read_or_null(0), op.dy, op.N)),
+         rows_of(call.read_or_null(1), op.x, op.K)};
+  p.accumulate = !op.begins;
+  p.c = op.dw;
+  return p;
+}
+
+// GELU of y as it is stored, in its place or in g.
+template <typename S>
+void finish_gelu(Gemm& p, S* g) {
+  p.finish = [g](int64_t first, float* values, int64_t count) {
+    for_lanes(0, count, [&](int64_t i, auto get, auto put) {
+      const Vec end = gelu(as_stored<S>(get(values + i)));
+      g == nullptr ? put(values + i, end) : put(g + first + i, end);
+    });
+  };
 }
 
 }  // namespace
 
-int64_t scratch(const Linear& op) {
-  return gemm_scratch_bytes(product(op, nullptr, nullptr, nullptr));
-}
-int64_t scratch(const LinearBackwardInput& op) {
-  return gemm_scratch_bytes(product(op, nullptr, nullptr));
-}
-int64_t scratch(const LinearBackwardParams& op) {
-  return gemm_scratch_bytes(product(op, nullptr, nullptr, nullptr));
-}
+int64_t scratch(const Linear& op) { return gemm_scratch_bytes(product(op)); }
+int64_t scratch(const LinearBackwardInput& op) { return gemm_scratch_bytes(product(op)); }
+int64_t scratch(const LinearBackwardParams& op) { return gemm_scratch_bytes(product(op)); }
 
 void run(const Linear& op, const Call& call) {
-  float* y = call.write(0);
-  Gemm whole = product(op, call.read(0), call.read(1), call.read(2));
+  Gemm whole = product(op, call);
   if (op.end != LinearEnd::plain) {
-    float* g = op.end == LinearEnd::gelu ? y : call.write(1);
-    whole.finish = [y, g](int64_t first, int64_t count) {
-      for_lanes(first, first + count,
-                [&](int64_t i, auto get, auto put) { put(g + i, gelu(get(y + i))); });
-    };
+    with_storage(op.y, [&](auto element) {
+      using S = decltype(element);
+      finish_gelu<S>(whole, op.end == LinearEnd::gelu ? nullptr : call.write<S>(1));
+    });
   }
-  gemm(y, whole, call.scratch.data());
+  gemm(call.writes[0], whole, call.scratch.data());
 }
 
 void run(const LinearBackwardInput& op, const Call& call) {
-  float* dx = call.write(0);
-  Gemm whole = product(op, call.read(0), call.read(1));
+  Gemm whole = product(op, call);
   if (op.gelu) {
-    whole.finish = [dx, u = call.read(2)](int64_t first, int64_t count) {
-      for_lanes(first, first + count, [&](int64_t i, auto get, auto put) {
-        put(dx + i, gelu_backward(get(dx + i), get(u + i)));
-      });
-    };
+    with_storage(op.dx, [&](auto element) {
+      whole.finish = [u = call.read<decltype(element)>(2)](int64_t first, float* values,
+                                                           int64_t count) {
+        for_lanes(0, count, [&](int64_t i, auto get, auto put) {
+          put(values + i, gelu_backward(get(values + i), get(u + first + i)));
+        });
+      };
+    });
   }
-  gemm(dx, whole, call.scratch.data());
+  gemm(call.writes[0], whole, call.scratch.data());
 }
 
 void run(const LinearBackwardParams& op, const Call& call) {
   const auto& into = op.begins ? call.writes : call.updates;
-  gemm(reinterpret_cast<float*>(into[0]),
-       product(op, call.read(0), call.read(1), reinterpret_cast<float*>(into[1])),
-       call.scratch.data());
+  Gemm whole = product(op, call);
+  whole.sums = reinterpret_cast<float*>(into[1]);
+  gemm(into[0], whole, call.scratch.data());
 }
 
 }  // namespace ebb::cpu

@@ -56,11 +56,12 @@ struct DdpmSample {
   const DdpmLoss& op;
   const float *out, *x, *noise, *xt;
   int t;
+  double scale;  // of the gradient
   float* dout;
 
   double loss() const {
     const int64_t count = op.C * op.n;
-    const double share = static_cast<double>(op.weight) / count;
+    const double share = scale * op.weight / count;
     double squares = 0;
     for (int64_t i = 0; i < count; ++i) {
       const double error = static_cast<double>(out[i]) - noise[i];
@@ -106,6 +107,7 @@ void run(const DdpmLoss& op, const Call& call) {
                               call.read(2) + b * in,
                               call.read(3) + b * in,
                               static_cast<int>(call.read(4)[b]),
+                              call.scalars->loss_scale,
                               call.write(1) + b * out};
       call.write(0)[b] = static_cast<float>(sample.loss());
     }
@@ -121,7 +123,7 @@ void run(const FlowLoss& op, const Call& call) {
       const float* x = call.read(1) + b * in;
       const float* noise = call.read(2) + b * in;
       float* dout = call.write(1) + b * out;
-      const double share = static_cast<double>(op.weight) / in;
+      const double share = static_cast<double>(call.scalars->loss_scale) * op.weight / in;
       double squares = 0;
       for (int64_t i = 0; i < in; ++i) {
         const double error = static_cast<double>(v[i]) - (static_cast<double>(noise[i]) - x[i]);

@@ -14,11 +14,13 @@ namespace ebb::cpu {
 inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 // An element-wise view of a matrix: (i, k) lies at data[i * row + k * col].
-struct Strided {
-  const float* data;
+template <typename S>
+struct StridedOf {
+  const S* data;
   int64_t row, col;
-  Strided at(int64_t i, int64_t k) const { return {data + i * row + k * col, row, col}; }
+  StridedOf at(int64_t i, int64_t k) const { return {data + i * row + k * col, row, col}; }
 };
+using Strided = StridedOf<float>;
 
 // What c starts from.
 struct FromZero {
@@ -72,7 +74,8 @@ inline void with_constant(int64_t value, Body body) {
 }
 
 // Packs columns of b (K, columns), element (k, j) at data[k * row + j * col] with one of the
-// strides 1, as (K, width): whole vectors, those past `columns` 0.
-void pack_panel(float* packed, const Strided& b, int64_t K, int64_t columns, int64_t width);
+// strides 1, as (K, width): whole vectors, those past `columns` 0. S: float, Bf16 or F16.
+template <typename S>
+void pack_panel(float* packed, const StridedOf<S>& b, int64_t K, int64_t columns, int64_t width);
 
 }  // namespace ebb::cpu

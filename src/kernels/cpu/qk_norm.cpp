@@ -3,52 +3,56 @@
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/sums.h"
+#include "kernels/cpu/vec.h"
 
 namespace ebb::cpu {
 
-void run(const QkNorm& op, const Call& call) {
-  const float* qkv = call.read(0);
+namespace {
+
+template <typename S>
+void qk_norm(const QkNorm& op, const Call& call) {
+  const S* qkv = call.read<S>(0);
   const bool layer = op.kind == QkNormKind::layer;
-  float* normed = call.write(0);
+  S* normed = call.write<S>(0);
   float* stats = call.write(1);
   const int64_t d = op.d;
   const int64_t row = 3 * op.H * d;
   parallel_range(op.B * op.T, 1, row, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       for (int64_t h = 0; h < 2 * op.H; ++h) {  // the heads of q, then those of k
-        const float* x = qkv + r * row + h * d;
+        const S* x = qkv + r * row + h * d;
+        const auto at = [x](int64_t i) { return static_cast<float>(x[i]); };
         const float* weight = call.read(h < op.H ? 1 : 2);
         const float* bias = layer ? call.read(h < op.H ? 3 : 4) : nullptr;
         float mean = 0;
         if (layer) {
-          for (int64_t i = 0; i < d; ++i) mean += x[i];
+          for (int64_t i = 0; i < d; ++i) mean += at(i);
           mean /= static_cast<float>(d);
         }
         float square = 0;
-        for (int64_t i = 0; i < d; ++i) square += (x[i] - mean) * (x[i] - mean);
+        for (int64_t i = 0; i < d; ++i) square += (at(i) - mean) * (at(i) - mean);
         const float rstd =
             1.0f / std::sqrt(square / static_cast<float>(d) + static_cast<float>(kNormEps));
-        float* y = normed + r * row + h * d;
+        S* y = normed + r * row + h * d;
         for (int64_t i = 0; i < d; ++i) {
-          y[i] = (x[i] - mean) * rstd * weight[i] + (bias ? bias[i] : 0.0f);
+          y[i] = stored<S>((at(i) - mean) * rstd * weight[i] + (bias ? bias[i] : 0.0f));
         }
         stats[(r * 2 * op.H + h) * 2] = mean;
         stats[(r * 2 * op.H + h) * 2 + 1] = rstd;
       }
       const int64_t v = r * row + 2 * op.H * d;
-      std::memcpy(normed + v, qkv + v, op.H * d * sizeof(float));
+      std::memmove(normed + v, qkv + v, op.H * d * sizeof(S));
     }
   });
 }
 
-int64_t scratch(const QkNormBackward& op) { return token_sum_scratch(op.B, op.T, 4 * op.d); }
-
-void run(const QkNormBackward& op, const Call& call) {
-  const float* dnormed = call.read(0);
-  const float* qkv = call.read(1);
+template <typename S>
+void qk_norm_backward(const QkNormBackward& op, const Call& call) {
+  const S* dnormed = call.read<S>(0);
+  const S* qkv = call.read<S>(1);
   const float* stats = call.read(2);
   const bool layer = op.kind == QkNormKind::layer;
-  float* dqkv = call.write(0);
+  S* dqkv = call.write<S>(0);
   const int64_t d = op.d;
   const int64_t row = 3 * op.H * d;
 
@@ -59,11 +63,12 @@ void run(const QkNormBackward& op, const Call& call) {
     const float* weight = call.read(key ? 4 : 3);
     const float mean = stats[(r * 2 * op.H + h) * 2];
     const float rstd = stats[(r * 2 * op.H + h) * 2 + 1];
+    const auto hat_at = [&](int64_t i) { return (static_cast<float>(qkv[at + i]) - mean) * rstd; };
     float g_mean = 0;
     float gx_mean = 0;
     for (int64_t i = 0; i < d; ++i) {
-      const float hat = (qkv[at + i] - mean) * rstd;
-      const float g = dnormed[at + i];
+      const float hat = hat_at(i);
+      const auto g = static_cast<float>(dnormed[at + i]);
       sums[(key ? d : 0) + i] += g * hat;
       sums[(key ? 3 * d : 2 * d) + i] += g;
       g_mean += g * weight[i];
@@ -72,8 +77,8 @@ void run(const QkNormBackward& op, const Call& call) {
     g_mean = layer ? g_mean / static_cast<float>(d) : 0.0f;
     gx_mean /= static_cast<float>(d);
     for (int64_t i = 0; i < d; ++i) {
-      const float hat = (qkv[at + i] - mean) * rstd;
-      dqkv[at + i] = rstd * (dnormed[at + i] * weight[i] - g_mean - hat * gx_mean);
+      const auto g = static_cast<float>(dnormed[at + i]);
+      dqkv[at + i] = stored<S>(rstd * (g * weight[i] - g_mean - hat_at(i) * gx_mean));
     }
   };
 
@@ -84,7 +89,7 @@ void run(const QkNormBackward& op, const Call& call) {
         for (int64_t r = first; r < end; ++r) {
           for (int64_t h = 0; h < 2 * op.H; ++h) head_backward(r, h, sums);
           const int64_t v = r * row + 2 * op.H * d;
-          std::memcpy(dqkv + v, dnormed + v, op.H * d * sizeof(float));
+          std::memmove(dqkv + v, dnormed + v, op.H * d * sizeof(S));
         }
       },
       [](int64_t, const float*) {});
@@ -94,6 +99,18 @@ void run(const QkNormBackward& op, const Call& call) {
       for (int64_t i = 0; i < d; ++i) call.update(part)[i] += sums[part * d + i];
     }
   }
+}
+
+}  // namespace
+
+void run(const QkNorm& op, const Call& call) {
+  with_storage(op.type, [&](auto element) { qk_norm<decltype(element)>(op, call); });
+}
+
+int64_t scratch(const QkNormBackward& op) { return token_sum_scratch(op.B, op.T, 4 * op.d); }
+
+void run(const QkNormBackward& op, const Call& call) {
+  with_storage(op.type, [&](auto element) { qk_norm_backward<decltype(element)>(op, call); });
 }
 
 }  // namespace ebb::cpu

@@ -2,7 +2,8 @@
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/random_bits.h"
+#include "kernels/moment_code.h"
 
 namespace ebb::cpu {
 
@@ -11,12 +12,15 @@ namespace {
 constexpr int64_t kNormChunk = 8192;  // elements summed into one partial result
 int64_t norm_chunks(int64_t n) { return (n + kNormChunk - 1) / kNormChunk; }
 
-}  // namespace
+template <typename S>
+double squared(S x) {
+  const auto wide = static_cast<double>(x);
+  return wide * wide;
+}
 
-int64_t scratch(const SquaredNorm& op) { return norm_chunks(op.n) * 8; }
-
-void run(const SquaredNorm& op, const Call& call) {
-  const float* g = call.read(0);
+template <typename S>
+void squared_norm(const SquaredNorm& op, const Call& call) {
+  const S* g = call.read<S>(0);
   auto* partial = reinterpret_cast<double*>(call.scratch.data());
   parallel_range(norm_chunks(op.n), 1, kNormChunk, [&](int64_t begin, int64_t end) {
     for (int64_t chunk = begin; chunk < end; ++chunk) {
@@ -25,9 +29,9 @@ void run(const SquaredNorm& op, const Call& call) {
       const int64_t last = std::min(op.n, (chunk + 1) * kNormChunk);
       int64_t i = chunk * kNormChunk;
       for (; i + kSums <= last; i += kSums) {
-        for (int l = 0; l < kSums; ++l) lanes[l] += static_cast<double>(g[i + l]) * g[i + l];
+        for (int l = 0; l < kSums; ++l) lanes[l] += squared(g[i + l]);
       }
-      for (; i < last; ++i) lanes[0] += static_cast<double>(g[i]) * g[i];
+      for (; i < last; ++i) lanes[0] += squared(g[i]);
       double total = 0;
       for (const double lane : lanes) total += lane;
       partial[chunk] = total;
@@ -38,55 +42,176 @@ void run(const SquaredNorm& op, const Call& call) {
   call.write<double>(0)[op.slot] = total;
 }
 
+}  // namespace
+
+int64_t scratch(const SquaredNorm& op) { return norm_chunks(op.n) * 8; }
+
+void run(const SquaredNorm& op, const Call& call) {
+  with_storage(op.g, [&](auto element) { squared_norm<decltype(element)>(op, call); });
+}
+
 void run(const ClipScale& op, const Call& call) {
   double total = 0;
   for (int64_t i = 0; i < op.count; ++i) total += call.read<double>(0)[op.first + i];
-  const double norm = std::sqrt(total);
+  const double scale = call.scalars->loss_scale;
+  const double norm = std::sqrt(total) / scale;
   call.write(0)[0] = static_cast<float>(norm);
   // The 1e-6 is PyTorch's, so that runs can be compared.
-  call.write(0)[1] =
-      op.limit > 0 ? static_cast<float>(std::min(1.0, op.limit / (norm + 1e-6))) : 1.0f;
+  const double factor = op.limit > 0 ? std::min(1.0, op.limit / (norm + 1e-6)) : 1.0;
+  call.write(0)[1] = static_cast<float>(factor / scale);
 }
 
 namespace {
 
+// A block of elements in fp32: where they lie, or widened.
+struct Block {
+  const float* g;
+  float *w, *m, *v;
+  float* ema;  // or null
+  int64_t n;
+};
+
+struct Rates {
+  Vec factor, beta2, share1, share2, eps, keep, rate, correct2, ema_share;
+  Rates(const AdamW& op, const Call& call)
+      : factor(splat(call.read(1)[1])),
+        beta2(splat(static_cast<float>(op.beta2))),
+        share1(splat(static_cast<float>(1 - op.beta1))),
+        share2(splat(static_cast<float>(1 - op.beta2))),
+        eps(splat(static_cast<float>(op.eps))),
+        keep(splat(static_cast<float>(1 - call.scalars->lr * op.decay))),
+        rate(splat(call.scalars->lr / call.scalars->bias1)),
+        correct2(splat(1.0f / std::sqrt(call.scalars->bias2))),
+        ema_share(splat(static_cast<float>(1 - call.scalars->ema_decay))) {}
+};
+
 // One pass over w, m, v and, where there is one, the average.
 template <bool kAveraged>
-void adamw(const AdamW& op, const Call& call) {
-  const float* g = call.read(0);
-  float* w = call.update(0);
-  float* m = call.update(1);
-  float* v = call.update(2);
-  float* ema = kAveraged ? call.update(3) : nullptr;
-  const Scalars& s = *call.scalars;
-  const Vec factor = splat(call.read(1)[1]);
-  const Vec beta2 = splat(static_cast<float>(op.beta2));
-  const Vec share1 = splat(static_cast<float>(1 - op.beta1));
-  const Vec share2 = splat(static_cast<float>(1 - op.beta2));
-  const Vec eps = splat(static_cast<float>(op.eps));
-  const Vec keep = splat(static_cast<float>(1 - s.lr * op.decay));
-  const Vec rate = splat(s.lr / s.bias1);
-  const Vec correct2 = splat(1.0f / std::sqrt(s.bias2));
-  const Vec ema_share = splat(static_cast<float>(1 - s.ema_decay));
-  parallel_range(op.n, 4096, 1, [&](int64_t begin, int64_t end) {
-    for_lanes(begin, end, [&](int64_t i, auto get, auto put) {
-      const Vec grad = get(g + i) * factor;
-      const Vec first = get(m + i) + share1 * (grad - get(m + i));
-      const Vec second = beta2 * get(v + i) + share2 * grad * grad;
-      const Vec next = get(w + i) * keep - rate * first / (sqrt(second) * correct2 + eps);
-      put(m + i, first);
-      put(v + i, second);
-      put(w + i, next);
-      if constexpr (kAveraged) put(ema + i, get(ema + i) + ema_share * (next - get(ema + i)));
-    });
+void update(const Block& b, const Rates& r) {
+  for_lanes(0, b.n, [&](int64_t i, auto get, auto put) {
+    const Vec grad = get(b.g + i) * r.factor;
+    const Vec first = get(b.m + i) + r.share1 * (grad - get(b.m + i));
+    const Vec second = r.beta2 * get(b.v + i) + r.share2 * grad * grad;
+    const Vec next = get(b.w + i) * r.keep - r.rate * first / (sqrt(second) * r.correct2 + r.eps);
+    put(b.m + i, first);
+    put(b.v + i, second);
+    put(b.w + i, next);
+    if constexpr (kAveraged) {
+      put(b.ema + i, get(b.ema + i) + r.ema_share * (next - get(b.ema + i)));
+    }
   });
 }
+
+// The tensors of one update, and a block of each on its way through fp32.
+class Blocks {
+ public:
+  Blocks(const AdamW& op, const Call& call) : op_(op), call_(call), rates_(op, call) {
+    int next = 0;
+    w_ = next++;
+    if (op.split) low_ = next++;
+    m_ = next++;
+    v_ = next++;
+    if (op.moments == Moments::coded) m_scale_ = next++, v_scale_ = next++;
+    // A decay of 1 leaves the average as it is.
+    if (op.ema && call.scalars->ema_decay < 1) ema_ = next;
+  }
+
+  void run(int64_t first, int64_t n) const {
+    alignas(64) float g[kMomentBlock], w[kMomentBlock], m[kMomentBlock], v[kMomentBlock],
+        ema[kMomentBlock];
+    Block b{nullptr, nullptr, nullptr, nullptr, nullptr, n};
+    b.g = op_.g == DType::f32 ? call_.read(0) + first : widened(g, call_.read<Bf16>(0) + first, n);
+    b.w = op_.split ? joined(w, first, n) : call_.update(w_) + first;
+    const bool is_coded = op_.moments == Moments::coded;
+    if (is_coded) {
+      decode_first(m, coded(m_, m_scale_, first), n);
+      decode_second(v, coded(v_, v_scale_, first), n);
+      b.m = m;
+      b.v = v;
+    } else {
+      b.m = call_.update(m_) + first;
+      b.v = call_.update(v_) + first;
+    }
+    if (ema_ >= 0) {
+      b.ema = op_.average == DType::f32 ? call_.update(ema_) + first
+                                        : widened(ema, call_.update<Bf16>(ema_) + first, n);
+    }
+    b.ema != nullptr ? update<true>(b, rates_) : update<false>(b, rates_);
+    if (op_.split) split(b.w, first, n);
+    if (is_coded) encode(b, first);
+    if (b.ema == ema) round_average(ema, first, n);
+  }
+
+ private:
+  static float* widened(float* to, const Bf16* from, int64_t n) {
+    for_lanes(0, n, [&](int64_t i, auto get, auto put) { put(to + i, get(from + i)); });
+    return to;
+  }
+
+  float* joined(float* to, int64_t first, int64_t n) const {
+    const Bf16* high = call_.update<Bf16>(w_) + first;
+    const int16_t* low = call_.update<int16_t>(low_) + first;
+    for (int64_t i = 0; i < n; ++i) to[i] = SplitFloat{high[i], low[i]}.whole();
+    return to;
+  }
+  void split(const float* from, int64_t first, int64_t n) const {
+    Bf16* high = call_.update<Bf16>(w_) + first;
+    int16_t* low = call_.update<int16_t>(low_) + first;
+    for (int64_t i = 0; i < n; ++i) {
+      const SplitFloat parts = SplitFloat::of(from[i]);
+      high[i] = parts.high;
+      low[i] = parts.low;
+    }
+  }
+
+  CodedBlock coded(int codes, int scales, int64_t first) const {
+    return {call_.update<uint8_t>(codes) + first, call_.update(scales) + first / kMomentBlock};
+  }
+  void encode(const Block& b, int64_t first) const {
+    for_lanes(0, b.n, [&](int64_t i, auto get, auto put) { put(b.v + i, sqrt(get(b.v + i))); });
+    uint32_t words[kRandomWords];
+    fill(words, Stream::moment_rounding, first);
+    const auto share = [](uint32_t half) { return static_cast<float>(half) * 0x1p-16f; };
+    encode_first(coded(m_, m_scale_, first), b.m, b.n,
+                 [&](int64_t i) { return share(words[i] & 0xffff); });
+    encode_second(coded(v_, v_scale_, first), b.v, b.n,
+                  [&](int64_t i) { return share(words[i] >> 16); });
+  }
+
+  // Up with the probability of what is cut off.
+  void round_average(const float* from, int64_t first, int64_t n) const {
+    uint32_t words[kRandomWords];
+    fill(words, Stream::ema_rounding, first);
+    Bf16* to = call_.update<Bf16>(ema_) + first;
+    for (int64_t i = 0; i < n; ++i) {
+      to[i].bits =
+          static_cast<uint16_t>((std::bit_cast<uint32_t>(from[i]) + (words[i] >> 16)) >> 16);
+    }
+  }
+
+  void fill(uint32_t* words, Stream stream, int64_t first) const {
+    static_assert(kRandomWords == kMomentBlock);
+    random_words(words, call_.scalars->seed, stream, static_cast<uint32_t>(call_.scalars->step),
+                 op_.tensor, static_cast<uint32_t>(first / kMomentBlock));
+  }
+
+  const AdamW& op_;
+  const Call& call_;
+  const Rates rates_;
+  int w_, low_ = -1, m_, v_, m_scale_ = -1, v_scale_ = -1, ema_ = -1;  // in updates
+};
 
 }  // namespace
 
 void run(const AdamW& op, const Call& call) {
   if (!std::isfinite(call.read(1)[0])) return;
-  op.ema ? adamw<true>(op, call) : adamw<false>(op, call);
+  const Blocks blocks(op, call);
+  parallel_range(op.blocks(), 16, kMomentBlock, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t first = block * kMomentBlock;
+      blocks.run(first, std::min(kMomentBlock, op.n - first));
+    }
+  });
 }
 
 }  // namespace ebb::cpu

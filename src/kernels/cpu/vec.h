@@ -8,7 +8,11 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
+
+#include "base/float16.h"
+#include "program/dtype.h"
 
 namespace ebb::cpu {
 
@@ -22,6 +26,16 @@ inline constexpr int kLanes = kVecBytes / 4;
 
 typedef float Vec __attribute__((vector_size(kVecBytes)));
 typedef int32_t VecI __attribute__((vector_size(kVecBytes)));
+typedef uint32_t VecU __attribute__((vector_size(kVecBytes)));
+typedef uint16_t VecHalf __attribute__((vector_size(kVecBytes / 2)));  // as many lanes of 16 bits
+
+template <typename To, typename From>
+inline To as_bits(From v) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  std::memcpy(&to, &v, sizeof to);
+  return to;
+}
 
 // x - 0 is x for every x, so this is the broadcast alone; x + 0 would be an addition, for -0.
 inline Vec splat(float x) { return x - Vec{}; }
@@ -34,17 +48,90 @@ inline Vec load(const float* p) {
 
 inline void store(float* p, Vec v) { std::memcpy(p, &v, sizeof v); }
 
+// Numbers of 16 bits are widened when they are loaded, and rounded to the nearest when they are
+// stored.
+inline Vec load(const Bf16* p) {
+  VecHalf half;
+  std::memcpy(&half, p, sizeof half);
+  return as_bits<Vec>(__builtin_convertvector(half, VecU) << 16);
+}
+
+// The bits of the nearest bf16, ties to even, in the lower half of each lane.
+inline VecU bf16_bits(Vec v) {
+  const auto word = as_bits<VecU>(v);
+  const VecU nearest = (word + 0x7fff + ((word >> 16) & 1)) >> 16;
+  const auto is_nan = as_bits<VecU>(v != v);
+  return (is_nan & ((word >> 16) | 0x40)) | (~is_nan & nearest);
+}
+
+inline void store(Bf16* p, Vec v) {
+  const VecHalf half = __builtin_convertvector(bf16_bits(v), VecHalf);
+  std::memcpy(p, &half, sizeof half);
+}
+
+inline Vec load(const F16* p) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_cvtph_ps(0xFFFF, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#elif defined(__F16C__)
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
+  Vec v;
+  for (int i = 0; i < kLanes; ++i) v[i] = static_cast<float>(p[i]);
+  return v;
+#endif
+}
+
+inline void store(F16* p, Vec v) {
+#if defined(__AVX512F__)
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_maskz_cvtps_ph(0xFFFF, v, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__F16C__)
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+#else
+  for (int i = 0; i < kLanes; ++i) p[i] = F16::nearest(v[i]);
+#endif
+}
+
+// What v becomes when it is stored as an S and loaded again.
+template <typename S>
+inline Vec as_stored(Vec v) {
+  if constexpr (std::is_same_v<S, float>) {
+    return v;
+  } else if constexpr (std::is_same_v<S, Bf16>) {
+    return as_bits<Vec>(bf16_bits(v) << 16);
+  } else {
+    S lanes[kLanes];
+    store(lanes, v);
+    return load(lanes);
+  }
+}
+
 // The first n < kLanes elements; the other lanes are 0.
-inline Vec load_part(const float* p, int64_t n) {
-  float lanes[kLanes] = {};
-  for (int64_t i = 0; i < n; ++i) lanes[i] = p[i];
+template <typename S>
+inline Vec load_part(const S* p, int64_t n) {
+  S lanes[kLanes] = {};
+  std::memcpy(lanes, p, n * sizeof(S));
   return load(lanes);
 }
 
-inline void store_part(float* p, Vec v, int64_t n) {
-  float lanes[kLanes];
+template <typename S>
+inline void store_part(S* p, Vec v, int64_t n) {
+  S lanes[kLanes];
   store(lanes, v);
-  for (int64_t i = 0; i < n; ++i) p[i] = lanes[i];
+  std::memcpy(p, lanes, n * sizeof(S));
+}
+
+// Calls body with a value of the type that activations and weights are stored as.
+template <typename Body>
+inline void with_storage(DType type, Body body) {
+  switch (type) {
+    case DType::bf16:
+      return body(Bf16{});
+    case DType::f16:
+      return body(F16{});
+    default:
+      return body(float{});
+  }
 }
 
 // b where either is NaN, as the machine's own instructions do it.
@@ -153,11 +240,7 @@ inline Vec polynomial(Vec x, float highest, Coefficients... lower) {
 
 // p 2^n for whole n from -126 to 127 and p near 1: added to its exponent. NaN stays NaN.
 inline Vec times_power(Vec p, Vec n) {
-  VecI bits;
-  std::memcpy(&bits, &p, sizeof bits);
-  bits += __builtin_convertvector(n, VecI) << 23;
-  std::memcpy(&p, &bits, sizeof p);
-  return p;
+  return as_bits<Vec>(as_bits<VecI>(p) + (__builtin_convertvector(n, VecI) << 23));
 }
 
 // 2^x, within 2 ulp on [-125, 127]; below it 0 to within 3e-38, above it the value at 127. NaN
@@ -209,13 +292,13 @@ inline void for_lanes(int64_t begin, int64_t end, Body body) {
   int64_t i = begin;
   for (; i + kLanes <= end; i += kLanes) {
     body(
-        i, [](const float* p) { return load(p); }, [](float* p, Vec v) { store(p, v); });
+        i, [](const auto* p) { return load(p); }, [](auto* p, Vec v) { store(p, v); });
   }
   if (i < end) {
     const int64_t rest = end - i;
     body(
-        i, [rest](const float* p) { return load_part(p, rest); },
-        [rest](float* p, Vec v) { store_part(p, v, rest); });
+        i, [rest](const auto* p) { return load_part(p, rest); },
+        [rest](auto* p, Vec v) { store_part(p, v, rest); });
   }
 }
 

@@ -59,7 +59,8 @@ void reference(const DdpmLoss& op, const Refs<T>& r) {
     const T *noise = r.reads[2] + b * count, *xt = r.reads[3] + b * count;
     const int64_t t = whole(r.reads[4][b]);
     T* dout = r.writes[1] + b * out_count;
-    const double share = 1.0 / static_cast<double>(count), weight = op.weight;
+    const double share = 1.0 / static_cast<double>(count);
+    const double weight = static_cast<double>(op.weight) * r.scalars->loss_scale;
     T loss = 0;
     for (int64_t i = 0; i < count; ++i) {
       const T error = out[i] - noise[i];
@@ -90,7 +91,8 @@ void reference(const FlowLoss& op, const Refs<T>& r) {
     const T *out = r.reads[0] + b * out_count, *x = r.reads[1] + b * count;
     const T* noise = r.reads[2] + b * count;
     T* dout = r.writes[1] + b * out_count;
-    const double share = 1.0 / static_cast<double>(count), weight = op.weight;
+    const double share = 1.0 / static_cast<double>(count);
+    const double weight = static_cast<double>(op.weight) * r.scalars->loss_scale;
     std::fill_n(dout, out_count, T(0));
     T loss = 0;
     for (int64_t i = 0; i < count; ++i) {

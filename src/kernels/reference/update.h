@@ -19,17 +19,23 @@ void reference(const ClipScale& op, const Refs<T>& r) {
   T sum = 0;
   for (int64_t i = 0; i < op.count; ++i) sum += r.reads[0][op.first + i];
   const T norm = sqrt(sum);
-  const T factor = static_cast<double>(op.limit) / (norm + 1e-6);
-  r.writes[0][0] = norm;
-  r.writes[0][1] = op.limit > 0 && real_part(factor) < 1 ? factor : T(1);
+  const double scale = r.scalars->loss_scale;
+  const T unscaled = norm / scale;
+  const T factor = static_cast<double>(op.limit) / (unscaled + 1e-6);
+  r.writes[0][0] = unscaled;
+  r.writes[0][1] = (op.limit > 0 && real_part(factor) < 1 ? factor : T(1)) / scale;
 }
 
+// However they are stored, the twin's weights, moments and average are numbers: what is there beside
+// them, lower halves and scales, it leaves alone.
 template <typename T>
 void reference(const AdamW& op, const Refs<T>& r) {
   using std::sqrt;
   const T norm = r.reads[1][0], factor = r.reads[1][1];
   if (!std::isfinite(real_part(norm))) return;
-  T *w = r.updates[0], *m = r.updates[1], *v = r.updates[2];
+  const int moments = op.split ? 2 : 1;
+  const int ema = moments + (op.moments == Moments::coded ? 4 : 2);
+  T *w = r.updates[0], *m = r.updates[moments], *v = r.updates[moments + 1];
   const double beta1 = op.beta1, beta2 = op.beta2, eps = op.eps, lr = r.scalars->lr;
   const double bias1 = r.scalars->bias1, bias2 = r.scalars->bias2;
   const double ema_decay = r.scalars->ema_decay, shrink = 1 - lr * static_cast<double>(op.decay);
@@ -39,7 +45,7 @@ void reference(const AdamW& op, const Refs<T>& r) {
     m[i] = beta1 * m[i] + (1 - beta1) * g;
     v[i] = beta2 * v[i] + (1 - beta2) * g * g;
     w[i] -= lr * (m[i] / bias1) / (sqrt(T(v[i] / bias2)) + eps);
-    if (op.ema) r.updates[3][i] = ema_decay * r.updates[3][i] + (1 - ema_decay) * w[i];
+    if (op.ema) r.updates[ema][i] = ema_decay * r.updates[ema][i] + (1 - ema_decay) * w[i];
   }
 }
 

@@ -1,0 +1,41 @@
+// How a step stores its numbers. fp32 throughout, unless the user allows less: then results change.
+// Statistics, sums, softmax and the loss are fp32 always.
+#pragma once
+
+#include "model/config.h"
+
+namespace ebb {
+
+// What the state of a tensor is named: one of these and the tensor's own name.
+inline constexpr const char* kLow = "low.";  // of a weight that is split
+inline constexpr const char* kFirstMoment = "m.";
+inline constexpr const char* kSecondMoment = "v.";
+inline constexpr const char* kFirstScale = "m_scale.";
+inline constexpr const char* kSecondScale = "v_scale.";
+inline constexpr const char* kAverage = "ema.";
+
+struct Storage {
+  // Of everything that has a row for each token. With bf16 the matrices of linear layers are worked
+  // with in 16 bits too: a bf16 and, apart from it, what that is off by, together the fp32. With fp16
+  // they stay whole: that takes the same bytes and loses nothing.
+  DType activation = DType::f32;
+  DType gradient = DType::f32;        // of those matrices: bf16, summed in fp32 within a micro-batch
+  Moments moments = Moments::f32;     // of Adam, of large tensors
+  DType ema = DType::f32;             // of those matrices: bf16
+  bool operator==(const Storage&) const = default;
+
+  bool splits(const ParamSpec& p) const { return activation == DType::bf16 && p.product; }
+  DType weight_of(const ParamSpec& p) const { return splits(p) ? DType::bf16 : DType::f32; }
+  DType gradient_of(const ParamSpec& p) const { return p.product ? gradient : DType::f32; }
+  DType ema_of(const ParamSpec& p) const { return p.product ? ema : DType::f32; }
+  // What is small stays as it is: it would save little.
+  Moments moments_of(const ParamSpec& p) const {
+    constexpr int64_t kLeast = 1024;
+    return p.shape.size() > 1 && element_count(p.shape) >= kLeast ? moments : Moments::f32;
+  }
+};
+
+// "fp32", or what is stored otherwise: "activations bf16, moments 8-bit".
+std::string storage_text(const Storage& storage);
+
+}  // namespace ebb

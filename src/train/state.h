@@ -1,0 +1,65 @@
+// The state of a run - weights, moments, average - as tensors of fp32, however the plan stores it.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "model/storage.h"
+#include "plan/plan.h"
+
+namespace ebb {
+
+struct StateTensor {
+  std::string name;  // "blocks.3.attn.qkv.weight", "m.blocks.3.attn.qkv.weight"
+  std::string layer;
+  Purpose purpose;
+  Shape shape;
+  DType type;      // of the buffer that has this name: u8 is a coded moment
+  Buf values;      // that buffer
+  Buf beside = {}; // a split weight's lower half, a coded moment's scales
+
+  int64_t count() const { return element_count(shape); }
+};
+
+// Both must outlive it. Values are read and written in parts, so that nothing of a tensor's size is
+// taken besides.
+class State {
+ public:
+  State(const Plan& plan, std::byte* arena);
+
+  const std::vector<StateTensor>& tensors() const { return tensors_; }  // as the program has them
+  const StateTensor& at(const std::string& name) const;
+
+  // A part begins at a multiple of kMomentBlock.
+  void read(const StateTensor& tensor, int64_t first, float* values, int64_t count) const;
+  void write(const StateTensor& tensor, int64_t first, const float* values, int64_t count);
+
+  // Of a tensor that is stored in fp32: where it lies.
+  float* whole(const StateTensor& tensor) const { return place<float>(tensor.values); }
+
+  // fill(values, first, count) for every part, in order; what is stored in fp32 is one part.
+  template <typename Fill>
+  void fill(const StateTensor& tensor, Fill fill) {
+    if (tensor.type == DType::f32) return fill(whole(tensor), int64_t{0}, tensor.count());
+    constexpr int64_t kPart = 64 * kMomentBlock;
+    float part[kPart];
+    for (int64_t first = 0; first < tensor.count(); first += kPart) {
+      const int64_t count = std::min(kPart, tensor.count() - first);
+      fill(part, first, count);
+      write(tensor, first, part, count);
+    }
+  }
+
+ private:
+  template <typename T>
+  T* place(Buf b) const {
+    return reinterpret_cast<T*>(arena_ + plan_.offsets[b.id]);
+  }
+
+  const Plan& plan_;
+  std::byte* arena_;
+  std::vector<StateTensor> tensors_;
+};
+
+}  // namespace ebb

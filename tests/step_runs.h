@@ -1,0 +1,63 @@
+// Runs of a whole step in any way, and what they leave behind.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "model_fixture.h"
+#include "op_inputs.h"
+
+namespace ebb {
+
+using Bits = std::map<std::string, std::string>;
+// What a run leaves behind, by name: residents, and what the host reads.
+inline Bits results(Machine& machine) {
+  Bits bits;
+  const Plan& plan = machine.plan();
+  const auto note = [&](Buf b) {
+    const auto* at = reinterpret_cast<const char*>(machine.arena().data()) + plan.offsets[b.id];
+    bits[plan.program.buffer(b).name].assign(at, plan.program.buffer(b).bytes());
+  };
+  for (size_t i = 0; i < plan.program.buffers.size(); ++i) {
+    if (plan.program.buffers[i].resident) note(Buf{static_cast<int32_t>(i)});
+  }
+  for (const Buf b : plan.program.outputs) note(b);
+  return bits;
+}
+
+inline Bits run_with(const DitConfig& config, StepSpec spec, const Choices& choices,
+              Executor::Mode mode = Executor::Mode::normal) {
+  spec.choices = choices;
+  Machine machine({write_step(config, spec, cpu_device())}, mode);
+  machine.set_weights(config);
+  for (int64_t k = 0; k < (spec.update ? 2 : 1); ++k) {
+    machine.set_batch(config, spec.batch);
+    if (spec.given_noise) {
+      Random random(11);
+      machine.set(kBatchNoise,
+                  random_column(spec.batch * config.channels * config.pixels(), random));
+      machine.set(kBatchTime, random_times(spec.batch, config.objective, random));
+    }
+    machine.executor().run(training_scalars(k));
+    EXPECT_EQ(machine.executor().peak_bytes(), machine.plan().bytes);
+  }
+  return results(machine);
+}
+
+inline StepSpec updating(float clip, int64_t batch) {
+  StepSpec spec = step_spec(batch);
+  spec.clip = clip;
+  return spec;
+}
+
+inline void expect_same(const Bits& a, const Bits& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, bits] : a) {
+    ASSERT_TRUE(b.count(name)) << name;
+    EXPECT_TRUE(b.at(name) == bits) << name;
+  }
+}
+
+}  // namespace ebb
