@@ -16,7 +16,8 @@ namespace {
 std::vector<float> magnitudes(const MomentCode& code, int first) {
   std::vector<float> made;
   for (int i = first; i < 256; ++i) {
-    if (code.value(static_cast<uint8_t>(i)) > 0) made.push_back(code.value(static_cast<uint8_t>(i)));
+    if (code.value(static_cast<uint8_t>(i)) > 0)
+      made.push_back(code.value(static_cast<uint8_t>(i)));
   }
   return made;
 }

@@ -183,8 +183,9 @@ TEST(UpdateOps, AnAverageOf16BitsIsRoundedWithoutBias) {
   s.lr = 0;
   s.ema_decay = 0.5;
   const double between = 1 + 0.3 / 128;  // bf16 has 1 and 1 + 1/128
-  const OpValues<double> inputs{
-      {Column(n, 1.0), {1, 1}}, {}, {Column(n, 2 * between - 1), Column(n), Column(n), Column(n, 1.0)}};
+  const OpValues<double> inputs{{Column(n, 1.0), {1, 1}},
+                                {},
+                                {Column(n, 2 * between - 1), Column(n), Column(n), Column(n, 1.0)}};
   const auto once = run_on_device(op, inputs, s, std::byte{0}).updates[3];
   EXPECT_EQ(once, run_on_device(op, inputs, s, std::byte{0}).updates[3]);
   double mean = 0;

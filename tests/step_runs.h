@@ -28,7 +28,7 @@ inline Bits results(Machine& machine) {
 }
 
 inline Bits run_with(const DitConfig& config, StepSpec spec, const Choices& choices,
-              Executor::Mode mode = Executor::Mode::normal) {
+                     Executor::Mode mode = Executor::Mode::normal) {
   spec.choices = choices;
   Machine machine({write_step(config, spec, cpu_device())}, mode);
   machine.set_weights(config);

@@ -59,8 +59,8 @@ TEST(StorageTypes, MicroBatchesAndThreadsChangeNoBitWhereGradientsAreFp32) {
     const Storage storage{.activation = type};
     const Bits whole = run_stored(config, updating(0.05f, kBatch), storage);
     for (const int64_t micro : {1, 2, 3}) {
-      expect_same(whole, run_stored(config, updating(0.05f, kBatch), storage,
-                                    {.micro_batch = micro}));
+      expect_same(whole,
+                  run_stored(config, updating(0.05f, kBatch), storage, {.micro_batch = micro}));
     }
     set_cpu_threads(3);
     expect_same(whole, run_stored(config, updating(0.05f, kBatch), storage));
@@ -120,7 +120,8 @@ TEST(StorageTypes, GradientsAreNearThoseOfFp32) {
       machine.set_weights(m.config);
       machine.set_batch(m.config, kBatch);
       Random random(11);
-      machine.set(kBatchNoise, random_column(kBatch * m.config.channels * m.config.pixels(), random));
+      machine.set(kBatchNoise,
+                  random_column(kBatch * m.config.channels * m.config.pixels(), random));
       machine.set(kBatchTime, random_times(kBatch, m.config.objective, random));
       Scalars scalars;
       scalars.loss_scale = scale;

@@ -128,7 +128,8 @@ void check_conversions() {
   std::mt19937 random(9);
   for (int trial = 0; trial < 100000; ++trial) {
     Vec wide;
-    for (int i = 0; i < kLanes; ++i) wide[i] = std::bit_cast<float>(static_cast<uint32_t>(random()));
+    for (int i = 0; i < kLanes; ++i)
+      wide[i] = std::bit_cast<float>(static_cast<uint32_t>(random()));
     S stored[kLanes];
     store(stored, wide);
     const Vec rounded = as_stored<S>(wide);

@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "cli/resolve.h"
 #include "cli/verbs.h"
+#include "kernels/cpu/device.h"
 #include "train/budget.h"
 
 namespace ebb {
@@ -157,6 +158,18 @@ std::vector<Row> forced_rows(int64_t batch) {
     // only small when they keep nothing.
     add("micro-batch 1 + recompute all + layer-major + release", "all", 1, "layer", "on");
   }
+  const auto add_lossy = [&](const std::string& technique, const char* flags, const char* note) {
+    Row& row = add(technique, "none", batch, "batch", "off", note);
+    row.kind = "lossy";
+    row.flags += std::string(" ") + flags;
+  };
+  add_lossy("bf16", "--precision bf16", "activations and working weights");
+  if (cpu_has_fp16()) add_lossy("fp16", "--precision fp16", "activations; the loss is scaled");
+  add_lossy("8-bit moments", "--moments 8bit", "");
+  add_lossy("bf16 average", "--ema-precision bf16", "");
+  add_lossy("bf16 gradients", "--grad-precision bf16", "");
+  add_lossy("bf16 + 8-bit moments + bf16 average",
+            "--precision bf16 --moments 8bit --ema-precision bf16", "");
   return rows;
 }
 
@@ -227,13 +240,15 @@ class Comparison {
     for (const double part : {0.0, 0.25, 0.5, 0.75}) {
       add_planner_row(least + part * std::max(0.0, most - least));
     }
+    const std::string all = " --allow bf16,adam8,ema16";
+    add_planner_row(1.01 * plan(all.substr(1))["floor_bytes"].get<double>(), all);
   }
 
-  void add_planner_row(double budget) {
+  void add_planner_row(double budget, const std::string& allowed = "") {
     const double mib = std::ceil(budget / (1 << 20) * 10) / 10;
     const auto bytes = static_cast<int64_t>(mib * (1 << 20));
-    Row row{"planner within " + format_size(bytes), fmt::format("--memory {:.1f}M", mib), "exact",
-            ""};
+    Row row{"planner within " + format_size(bytes), fmt::format("--memory {:.1f}M{}", mib, allowed),
+            "exact", ""};
     if (row.flags == rows_.back().flags) return;  // a model so small that budgets hardly differ
     const ordered_json planned = plan(row.flags);
     for (const ordered_json& use : planned["techniques"]) {
@@ -320,7 +335,7 @@ void print_json(const Comparison& comparison, const std::string& model, int64_t 
 const Row* smallest(const Comparison& comparison, double slowdown_limit) {
   const Row* best = nullptr;
   for (const Row& row : comparison.rows()) {
-    if (!row.measured() || !row.clips) continue;
+    if (!row.measured() || !row.clips || row.kind == "lossy") continue;
     if (worth(comparison, row).slowdown.value_or(0) >= slowdown_limit) continue;
     if (best == nullptr || row.peak_bytes < best->peak_bytes) best = &row;
   }

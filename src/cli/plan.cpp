@@ -154,7 +154,16 @@ void print_cause(const Answer& a) {
   }
 }
 
-void print_table(const Answer& a) {
+// What the planner is not allowed to use, and how far down it would reach.
+void print_lossy(const Answer& a, const CostModel& costs) {
+  std::string line;
+  for (const WayOut& way : lossy_ways_out(a.spec, costs)) {
+    line += fmt::format("{}{} {}", line.empty() ? "" : ", ", way.how, format_size(way.floor_bytes));
+  }
+  if (!line.empty()) fmt::print("  what changes numbers would reach down to: {}\n", line);
+}
+
+void print_table(const Answer& a, const CostModel& costs) {
   const Plan& step = a.step();
   const auto peaks = purpose_peaks(step);
   fmt::print("{}: {} parameters, {} tokens, batch {} = {} x {}{}\n\n", a.spec.name,
@@ -176,6 +185,7 @@ void print_table(const Answer& a) {
              format_size(a.spec.budget_bytes), a.run.fits ? "fits" : "does not fit");
   print_layers(step.ledger);
   print_cause(a);
+  print_lossy(a, costs);
   fmt::print("\n");
   print_blocks(a.spec.config, a.run.step.choices.schedule);
   fmt::print("  ");
@@ -220,7 +230,7 @@ int run_plan(Settings s) {
   if (s.json) {
     print_json(answer);
   } else {
-    print_table(answer);
+    print_table(answer, costs);
   }
   if (!s.csv.empty()) write_file_atomically(s.csv, plan_csv(answer.step()));
   if (!answer.run.fits) {

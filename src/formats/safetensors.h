@@ -108,8 +108,8 @@ class SafetensorsReader {
   void read_range(const TensorEntry& entry, int64_t offset, void* out, int64_t bytes) const;
 
   // The whole tensor as another type, converted through a small fixed buffer. `count`, the size of
-  // `out`, must equal entry.count(); of a part, first + count may not be above it. Floats from F64, F32, F16 or BF16; integers from I64, I32,
-  // I16, I8 or U8; other types are refused.
+  // `out`, must equal entry.count(); of a part, first + count may not be above it. Floats from F64,
+  // F32, F16 or BF16; integers from I64, I32, I16, I8 or U8; other types are refused.
   void read_f32(const TensorEntry& entry, float* out, int64_t count) const;
   void read_f32_part(const TensorEntry& entry, int64_t first, float* out, int64_t count) const;
   void read_f64(const TensorEntry& entry, double* out, int64_t count) const;

@@ -21,8 +21,7 @@ MomentCode::MomentCode(bool has_sign, int finest) {
   }
   gaps_[count - 1] = std::numeric_limits<float>::infinity();
   for (int bucket = 0, at = 0; bucket < kBuckets; ++bucket) {
-    const auto start =
-        std::bit_cast<float>(static_cast<uint32_t>(bucket + kFirstBucket) << kShift);
+    const auto start = std::bit_cast<float>(static_cast<uint32_t>(bucket + kFirstBucket) << kShift);
     while (magnitudes_[at + 1] <= start) ++at;
     first_[bucket] = static_cast<uint8_t>(at);
   }

@@ -45,7 +45,8 @@ class MomentCode {
   std::array<float, 256> values_{};      // by code
   std::array<float, 257> magnitudes_{};  // growing; behind the last, what no x comes to
   std::array<float, 256> gaps_{};        // to the next magnitude
-  std::array<uint8_t, kBuckets> first_{};  // the last magnitude that is not above the bucket's start
+  std::array<uint8_t, kBuckets>
+      first_{};  // the last magnitude that is not above the bucket's start
 };
 
 // One block: at most kMomentBlock codes and their scale.

@@ -105,7 +105,8 @@ void Block::make(Builder& b, BlockTensors& t, Tensor tensor) const {
     case Tensor::o: {  // (B*T, H d)
       const Buf normed = get(Tensor::normed);
       const Buf o = main("attn.o", R, H_ * d_);
-      b.emit("attn.o", Attention{B_, T_, H_, d_, type_}, {normed}, {o, aside("attn.lse", {B_, H_, T_})});
+      b.emit("attn.o", Attention{B_, T_, H_, d_, type_}, {normed},
+             {o, aside("attn.lse", {B_, H_, T_})});
       return;
     }
     case Tensor::proj: {  // (B*T, D)

@@ -32,9 +32,8 @@ Buf Params::weight(const std::string& name) const { return entry(name).weight; }
 void Params::declare_gradient(Builder& b, const std::string& name) {
   require(!b.in_loop(), "model: the gradient of {} begins inside a loop", name);
   Entry& e = entries_.at(name);
-  e.gradient = b.declare_numbered(
-      {"grad." + name, e.spec.layer, Purpose::gradient, storage_.gradient_of(e.spec),
-       e.spec.shape});
+  e.gradient = b.declare_numbered({"grad." + name, e.spec.layer, Purpose::gradient,
+                                   storage_.gradient_of(e.spec), e.spec.shape});
 }
 
 Buf Params::gradient(Builder& b, const std::string& name) {
@@ -120,8 +119,7 @@ Buf LinearLayer::forward(Builder& b, const std::string& label, Buf x) const {
   return y;
 }
 
-void LinearLayer::emit_backward(Builder& b, const std::string& label, Buf dy, Buf dx,
-                                Buf u) const {
+void LinearLayer::emit_backward(Builder& b, const std::string& label, Buf dy, Buf dx, Buf u) const {
   const Linear sizes = this->sizes(b, 0, element_count(b.shape(dy)));
   const Buf w = params_->weight(name_ + ".weight");
   std::vector<Buf> reads = {dy, w};

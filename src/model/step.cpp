@@ -23,8 +23,8 @@ int64_t micro_batch_count(int64_t batch, int64_t micro_batch) {
 }
 
 AdamW adamw_of(const ParamSpec& param, const StepSpec& spec, const Storage& storage) {
-  AdamW op{element_count(param.shape), spec.beta1, spec.beta2, spec.eps, spec.weight_decay,
-           spec.ema};
+  AdamW op{element_count(param.shape), spec.beta1, spec.beta2, spec.eps,
+           spec.weight_decay,          spec.ema};
   op.g = storage.gradient_of(param);
   op.split = storage.splits(param);
   op.moments = storage.moments_of(param);
@@ -303,8 +303,7 @@ class StepWriter {
   void declare_state(const ParamSpec& spec) {
     const Storage& storage = choices_.storage;
     const auto state = [&](const char* prefix, Purpose purpose, DType type, Shape shape) {
-      return b_.declare(
-          {prefix + spec.name, spec.layer, purpose, type, std::move(shape), true});
+      return b_.declare({prefix + spec.name, spec.layer, purpose, type, std::move(shape), true});
     };
     const AdamW op = adamw(spec);
     const bool coded = op.moments == Moments::coded;
@@ -320,7 +319,8 @@ class StepWriter {
         updates.push_back(state(scale, Purpose::moment, DType::f32, {op.blocks()}));
       }
     }
-    if (spec_.ema) updates.push_back(state(kAverage, Purpose::ema, storage.ema_of(spec), spec.shape));
+    if (spec_.ema)
+      updates.push_back(state(kAverage, Purpose::ema, storage.ema_of(spec), spec.shape));
   }
 
   AdamW adamw(const ParamSpec& spec) const {

@@ -7,7 +7,8 @@ namespace ebb {
 std::string storage_text(const Storage& s) {
   const auto name = [](DType type) { return type == DType::f16 ? "fp16" : "bf16"; };
   std::vector<std::string> parts;
-  if (s.activation != DType::f32) parts.push_back(fmt::format("activations {}", name(s.activation)));
+  if (s.activation != DType::f32)
+    parts.push_back(fmt::format("activations {}", name(s.activation)));
   if (s.gradient != DType::f32) parts.push_back(fmt::format("gradients {}", name(s.gradient)));
   if (s.moments != Moments::f32) parts.emplace_back("moments 8-bit");
   if (s.ema != DType::f32) parts.push_back(fmt::format("average {}", name(s.ema)));

@@ -16,12 +16,12 @@ inline constexpr const char* kAverage = "ema.";
 
 struct Storage {
   // Of everything that has a row for each token. With bf16 the matrices of linear layers are worked
-  // with in 16 bits too: a bf16 and, apart from it, what that is off by, together the fp32. With fp16
-  // they stay whole: that takes the same bytes and loses nothing.
+  // with in 16 bits too: a bf16 and, apart from it, what that is off by, together the fp32. With
+  // fp16 they stay whole: that takes the same bytes and loses nothing.
   DType activation = DType::f32;
-  DType gradient = DType::f32;        // of those matrices: bf16, summed in fp32 within a micro-batch
-  Moments moments = Moments::f32;     // of Adam, of large tensors
-  DType ema = DType::f32;             // of those matrices: bf16
+  DType gradient = DType::f32;     // of those matrices: bf16, summed in fp32 within a micro-batch
+  Moments moments = Moments::f32;  // of Adam, of large tensors
+  DType ema = DType::f32;          // of those matrices: bf16
   bool operator==(const Storage&) const = default;
 
   bool splits(const ParamSpec& p) const { return activation == DType::bf16 && p.product; }

@@ -61,12 +61,8 @@ bool is_narrow(const AnyOp& op) {
   return false;
 }
 bool is_narrow(const Linear& op) { return op.x != DType::f32 || op.y != DType::f32; }
-bool is_narrow(const LinearBackwardInput& op) {
-  return op.dy != DType::f32 || op.dx != DType::f32;
-}
-bool is_narrow(const LinearBackwardParams& op) {
-  return op.dy != DType::f32 || op.x != DType::f32;
-}
+bool is_narrow(const LinearBackwardInput& op) { return op.dy != DType::f32 || op.dx != DType::f32; }
+bool is_narrow(const LinearBackwardParams& op) { return op.dy != DType::f32 || op.x != DType::f32; }
 bool is_narrow(const AdamW& op) { return op.moments == Moments::coded; }
 
 // Of every kind four: as most are, tall, narrow, both.

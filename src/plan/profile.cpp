@@ -43,7 +43,8 @@ std::vector<TensorCost> tensor_costs(const DitConfig& c, const BlockShape& shape
       row(Tensor::y, D, linear(shape.mlp, D)),
       {Tensor::mod, static_cast<double>(B * 6 * D * 4), costs.seconds(Linear{B, D, 6 * D})}};
   if (c.qk_norm != QkNormKind::none) {
-    all.push_back(row(Tensor::normed, 3 * A, QkNorm{B, T, shape.heads, c.head_width, c.qk_norm, type}));
+    all.push_back(
+        row(Tensor::normed, 3 * A, QkNorm{B, T, shape.heads, c.head_width, c.qk_norm, type}));
   }
   return all;
 }

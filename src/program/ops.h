@@ -294,9 +294,9 @@ struct AttentionBackward {
 // ---- losses -----------------------------------------------------------------------------------
 
 // out (B, C or 2C, n), x (B, C, n), noise, xt, t (B) -> losses (B), dout
-// losses[s] is the whole loss of sample s; dout is the gradient of weight * sum of losses, times the
-// scalar loss_scale.
-// 2C channels with learn_sigma: noise prediction, then the variance interpolation v.
+// losses[s] is the whole loss of sample s; dout is the gradient of weight * sum of losses, times
+// the scalar loss_scale. 2C channels with learn_sigma: noise prediction, then the variance
+// interpolation v.
 struct DdpmLoss {
   static constexpr const char* kName = "ddpm_loss";
   int64_t B, C, n;
@@ -333,8 +333,8 @@ struct SquaredNorm {
 };
 
 // norms (f64, `count` of them from `first`) -> clip (2): the norm of them all without the scalar
-// loss_scale, and the factor that every gradient is multiplied by, which takes that scale off. limit
-// 0: never clipped.
+// loss_scale, and the factor that every gradient is multiplied by, which takes that scale off.
+// limit 0: never clipped.
 struct ClipScale {
   static constexpr const char* kName = "clip_scale";
   int64_t first, count;

@@ -148,10 +148,10 @@ Signature of(const AdaLNBackward& op) {
 
 Signature of(const AddGated& op) {
   const Shape rows = {op.B * op.T, op.D};
-  return {{typed(op.type, "x", rows), typed(op.type, "y", rows),
-           f32("mod", {op.B, op.chunks * op.D})},
-          {over({0, 1}, typed(op.type, "out", rows))},
-          {}};
+  return {
+      {typed(op.type, "x", rows), typed(op.type, "y", rows), f32("mod", {op.B, op.chunks * op.D})},
+      {over({0, 1}, typed(op.type, "out", rows))},
+      {}};
 }
 
 Signature of(const AddGatedBackward& op) {
@@ -163,10 +163,9 @@ Signature of(const AddGatedBackward& op) {
 
 Signature of(const QkNorm& op) {
   const Shape qkv = {op.B * op.T, 3 * op.H * op.d};
-  Signature s{
-      {typed(op.type, "qkv", qkv), f32("qw", {op.d}), f32("kw", {op.d})},
-      {over({0}, typed(op.type, "normed", qkv)), f32("stats", {op.B * op.T, 2 * op.H, 2})},
-      {}};
+  Signature s{{typed(op.type, "qkv", qkv), f32("qw", {op.d}), f32("kw", {op.d})},
+              {over({0}, typed(op.type, "normed", qkv)), f32("stats", {op.B * op.T, 2 * op.H, 2})},
+              {}};
   if (op.kind == QkNormKind::layer) {
     s.reads.push_back(f32("qb", {op.d}));
     s.reads.push_back(f32("kb", {op.d}));

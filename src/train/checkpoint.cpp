@@ -149,8 +149,8 @@ void load_state(const SafetensorsReader& file, State& state, const DitConfig& co
     const TensorEntry* entry = file.find(tensor.name);
     if (entry == nullptr) {
       if (tensor.name == kPositionTable) {
-        initialise(state.whole(tensor),
-                   {tensor.name, tensor.layer, tensor.shape, Init::positions}, 0, config);
+        initialise(state.whole(tensor), {tensor.name, tensor.layer, tensor.shape, Init::positions},
+                   0, config);
         continue;
       }
       fail(Exit::disk, fmt::format("{}: no tensor {}", where, tensor.name),

@@ -18,11 +18,11 @@ struct CheckpointInfo {
   int64_t samples = 0;  // samples seen: the position in the data's order
   uint64_t seed = 0;
   DitConfig config;
-  bool pixels = false;   // what the model draws are pictures, not latents
-  std::string settings;  // TOML, as in settings.toml
-  std::string storage;   // how the run stored its numbers, in words; the file's are fp32
-  int64_t updates = 0;   // of those steps, the ones whose gradient was finite
-  double loss_scale = 0; // fp16: of the next step; 0: none
+  bool pixels = false;      // what the model draws are pictures, not latents
+  std::string settings;     // TOML, as in settings.toml
+  std::string storage;      // how the run stored its numbers, in words; the file's are fp32
+  int64_t updates = 0;      // of those steps, the ones whose gradient was finite
+  double loss_scale = 0;    // fp16: of the next step; 0: none
   int64_t clean_steps = 0;  // fp16: since the scale last changed
 };
 

@@ -72,12 +72,6 @@ class Planner {
   const int64_t outside_;  // of the arena
 };
 
-// A change that makes the run smaller: "--batch 8", and what it then takes at least.
-struct WayOut {
-  std::string how;
-  int64_t floor_bytes;
-};
-
 WayOut way_out(RunSpec changed, std::string how, const CostModel& costs) {
   const Allowed allowed = changed.forced.allowed;
   changed.forced = {};
@@ -95,23 +89,27 @@ constexpr Lossy kLossy[] = {{"adam8", &Allowed::adam8, true},
                             {"bf16", &Allowed::bf16, false},
                             {"ema16", &Allowed::ema16, true}};
 
+}  // namespace
+
 std::vector<WayOut> lossy_ways_out(const RunSpec& spec, const CostModel& costs) {
   std::vector<WayOut> ways;
   RunSpec all = spec;
   std::string names;
   for (const Lossy& lossy : kLossy) {
     if (spec.forced.allowed.*lossy.flag || (lossy.needs_update && !spec.step.update)) continue;
+    if (lossy.flag == &Allowed::ema16 && !spec.step.ema) continue;
     RunSpec more = spec;
     more.forced.allowed.*lossy.flag = all.forced.allowed.*lossy.flag = true;
     names += fmt::format("{}{}", names.empty() ? "" : ",", lossy.name);
     ways.push_back(way_out(more, fmt::format("--allow {}", lossy.name), costs));
   }
   if (ways.size() > 1) ways.push_back(way_out(all, "--allow " + names, costs));
-  std::stable_sort(ways.begin(), ways.end(), [](const WayOut& a, const WayOut& b) {
-    return a.floor_bytes > b.floor_bytes;  // the one that changes least that still fits
-  });
+  std::stable_sort(ways.begin(), ways.end(),
+                   [](const WayOut& a, const WayOut& b) { return a.floor_bytes > b.floor_bytes; });
   return ways;
 }
+
+namespace {
 
 // Those that change the training least come first.
 std::vector<WayOut> ways_out(const RunSpec& spec, const CostModel& costs) {
@@ -167,9 +165,8 @@ void refuse_budget(const RunSpec& spec, const PlannedRun& planned, const CostMod
   const auto rest = std::stable_partition(ways.begin(), ways.end(), [&](const WayOut& way) {
     return way.floor_bytes <= spec.budget_bytes;
   });
-  std::stable_sort(rest, ways.end(), [](const WayOut& a, const WayOut& b) {
-    return a.floor_bytes < b.floor_bytes;
-  });
+  std::stable_sort(rest, ways.end(),
+                   [](const WayOut& a, const WayOut& b) { return a.floor_bytes < b.floor_bytes; });
   // Of every kind one: a flag that is told once is not told again.
   std::vector<std::string> named;
   std::string last;

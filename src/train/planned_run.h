@@ -49,6 +49,15 @@ PlannedRun plan_fitting_run(const RunSpec& spec, const CostModel& costs);
 [[noreturn]] void refuse_budget(const RunSpec& spec, const PlannedRun& planned,
                                 const CostModel& costs);
 
+// A change that makes the run smaller: "--batch 8", and what it then takes at least.
+struct WayOut {
+  std::string how;
+  int64_t floor_bytes;
+};
+// Lossy techniques that are not allowed yet, each by itself and all together; the one that saves
+// least first.
+std::vector<WayOut> lossy_ways_out(const RunSpec& spec, const CostModel& costs);
+
 // The largest batches that the budget holds.
 struct LargestBatch {
   int64_t full_speed = 0;  // with nothing computed twice

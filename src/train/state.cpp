@@ -26,8 +26,8 @@ State::State(const Plan& plan, std::byte* arena) : plan_(plan), arena_(arena) {
   const Program& program = plan.program;
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& b = program.buffers[i];
-    const bool state = b.purpose == Purpose::weight || b.purpose == Purpose::moment ||
-                       b.purpose == Purpose::ema;
+    const bool state =
+        b.purpose == Purpose::weight || b.purpose == Purpose::moment || b.purpose == Purpose::ema;
     const bool beside = b.name.starts_with(kLow) || b.name.starts_with(kFirstScale) ||
                         b.name.starts_with(kSecondScale);
     if (!b.resident || !state || beside) continue;

@@ -15,9 +15,9 @@ struct StateTensor {
   std::string layer;
   Purpose purpose;
   Shape shape;
-  DType type;      // of the buffer that has this name: u8 is a coded moment
-  Buf values;      // that buffer
-  Buf beside = {}; // a split weight's lower half, a coded moment's scales
+  DType type;       // of the buffer that has this name: u8 is a coded moment
+  Buf values;       // that buffer
+  Buf beside = {};  // a split weight's lower half, a coded moment's scales
 
   int64_t count() const { return element_count(shape); }
 };

@@ -208,19 +208,17 @@ class Trainer {
     fail(Exit::numbers,
          fmt::format("step {}: {} is not finite (loss {}, norm {}); {}", done_ + 1,
                      first_not_finite(), loss, norm,
-                     updates_early()
-                         ? "the update was not applied to it, and nothing was saved"
-                         : fmt::format("the update was not applied, {} times in a row",
-                                       skipped_in_a_row_ + 1)),
+                     updates_early() ? "the update was not applied to it, and nothing was saved"
+                                     : fmt::format("the update was not applied, {} times in a row",
+                                                   skipped_in_a_row_ + 1)),
          fmt::format("{}; try a smaller --lr, --clip 1 or --warmup",
                      kept ? "the last good state is " + kept->string() : "nothing was saved yet"));
   }
 
   void note_skipped(const StepRecord& record, Progress& progress) const {
-    progress.say(fmt::format("step {}: {} is not finite: the update was not applied{}", record.step,
-                             first_not_finite(),
-                             scale_.used() ? fmt::format("; the loss scale is now {}", scale_.saved())
-                                           : ""));
+    progress.say(fmt::format(
+        "step {}: {} is not finite: the update was not applied{}", record.step, first_not_finite(),
+        scale_.used() ? fmt::format("; the loss scale is now {}", scale_.saved()) : ""));
   }
 
   bool due(int64_t every) const { return every > 0 && (done_ % every == 0 || done_ == o_.steps); }
@@ -261,7 +259,7 @@ class Trainer {
   int64_t updates_ = 0;     // and those of them that were applied
   int skipped_in_a_row_ = 0;
   std::string converted_from_;  // what a checkpoint said of its storage
-  int64_t saved_ = -1;      // step of the last checkpoint written or resumed from
+  int64_t saved_ = -1;          // step of the last checkpoint written or resumed from
 };
 
 }  // namespace

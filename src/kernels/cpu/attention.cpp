@@ -45,11 +45,7 @@ Rows rows_of(const S* from, int64_t row, int64_t T, int64_t d, float* memory) {
   if constexpr (kInPlace<S>) {
     return {from, row};
   } else {
-    for (int64_t i = 0; i < T; ++i) {
-      for_lanes(0, d, [&](int64_t c, auto get, auto put) {
-        put(memory + i * d + c, get(from + i * row + c));
-      });
-    }
+    for (int64_t i = 0; i < T; ++i) widen(memory + i * d, from + i * row, d);
     return {memory, d};
   }
 }
@@ -86,7 +82,8 @@ struct ForwardScratch {
   static int64_t floats(const Attention& op) {
     const int64_t T = op.T;
     const int64_t d = op.d;
-    return 3 * widened_floats(op.type, T, d) + key_tiles(T) * (packed_size(d, kKeys) + packed_size(kKeys, d)) + kQueries * kKeys +
+    return 3 * widened_floats(op.type, T, d) +
+           key_tiles(T) * (packed_size(d, kKeys) + packed_size(kKeys, d)) + kQueries * kKeys +
            kQueries * padded(d) + 3 * kQueries + 7 * 16;
   }
   ForwardScratch(float* memory, const Attention& op) {
@@ -242,8 +239,9 @@ struct BackwardScratch {
   static int64_t floats(const AttentionBackward& op) {
     const int64_t T = op.T;
     const int64_t d = op.d;
-    return 6 * widened_floats(op.type, T, d) + 2 * query_tiles(T) * packed_size(kQueries, d) + T + 3 * kKeys * padded(d) +
-           2 * kQueries * kKeys + 2 * kKeys * padded(d) + T * padded(d) + 11 * 16;
+    return 6 * widened_floats(op.type, T, d) + 2 * query_tiles(T) * packed_size(kQueries, d) + T +
+           3 * kKeys * padded(d) + 2 * kQueries * kKeys + 2 * kKeys * padded(d) + T * padded(d) +
+           11 * 16;
   }
   BackwardScratch(float* memory, const AttentionBackward& op) {
     const int64_t T = op.T;

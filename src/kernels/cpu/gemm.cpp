@@ -99,7 +99,7 @@ struct Blocks {
       : depth(block_size(p.K, most(p).depth, kLanes)),
         columns(block_size(grid.width(p.N), most(p).columns, kColumns)),
         rows(block_size(grid.height(p.M), kMostRows, kRows)),
-        held(sums_in_c(p)     ? std::max<int64_t>(1, grid.height(p.M))
+        held(sums_in_c(p)   ? std::max<int64_t>(1, grid.height(p.M))
              : depth >= p.K ? rows
                             : std::min(kMostHeld, grid.height(p.M))),
         b_floats(depth * columns),
@@ -164,11 +164,6 @@ class Rectangle {
       }
     });
     return sums;
-  }
-
-  template <typename S>
-  static void widen(float* to, const S* from, int64_t n) {
-    for_lanes(0, n, [&](int64_t i, auto get, auto put) { put(to + i, get(from + i)); });
   }
 
   // Panels of kColumns, the last as narrow as it needs to be.

@@ -17,10 +17,9 @@ inline WideProduct multiply_wide(VecU a, uint32_t b) {
   const __m512i by = _mm512_maskz_set1_epi32(0xFFFF, static_cast<int>(b));
   const __m512i even = _mm512_maskz_mul_epu32(0xFF, lanes, by);
   const __m512i odd = _mm512_maskz_mul_epu32(0xFF, _mm512_maskz_srli_epi64(0xFF, lanes, 32), by);
-  return {as_bits<VecU>(_mm512_mask_blend_epi32(0xAAAA, _mm512_maskz_srli_epi64(0xFF, even, 32),
-                                                odd)),
-          as_bits<VecU>(_mm512_mask_blend_epi32(0xAAAA, even,
-                                                _mm512_maskz_slli_epi64(0xFF, odd, 32)))};
+  return {
+      as_bits<VecU>(_mm512_mask_blend_epi32(0xAAAA, _mm512_maskz_srli_epi64(0xFF, even, 32), odd)),
+      as_bits<VecU>(_mm512_mask_blend_epi32(0xAAAA, even, _mm512_maskz_slli_epi64(0xFF, odd, 32)))};
 #elif defined(__AVX2__)
   const auto lanes = as_bits<__m256i>(a);
   const __m256i by = _mm256_set1_epi32(static_cast<int>(b));

@@ -144,7 +144,7 @@ class Blocks {
 
  private:
   static float* widened(float* to, const Bf16* from, int64_t n) {
-    for_lanes(0, n, [&](int64_t i, auto get, auto put) { put(to + i, get(from + i)); });
+    widen(to, from, n);
     return to;
   }
 

@@ -302,4 +302,10 @@ inline void for_lanes(int64_t begin, int64_t end, Body body) {
   }
 }
 
+// n numbers as fp32.
+template <typename S>
+inline void widen(float* to, const S* from, int64_t n) {
+  for_lanes(0, n, [&](int64_t i, auto get, auto put) { put(to + i, get(from + i)); });
+}
+
 }  // namespace ebb::cpu

@@ -26,8 +26,8 @@ void reference(const ClipScale& op, const Refs<T>& r) {
   r.writes[0][1] = (op.limit > 0 && real_part(factor) < 1 ? factor : T(1)) / scale;
 }
 
-// However they are stored, the twin's weights, moments and average are numbers: what is there beside
-// them, lower halves and scales, it leaves alone.
+// However they are stored, the twin's weights, moments and average are numbers: what is there
+// beside them, lower halves and scales, it leaves alone.
 template <typename T>
 void reference(const AdamW& op, const Refs<T>& r) {
   using std::sqrt;
