@@ -35,7 +35,10 @@ class CliStorage : public CliTest {
 const Args CliStorage::kAll = {"--precision",     "bf16", "--moments",        "8bit",
                                "--ema-precision", "bf16", "--grad-precision", "bf16"};
 
-TEST_F(CliStorage, NothingLossyIsUsedUnlessItIsAllowed) {
+// By its name among those that bound memory: what a sanitizer takes is not ours to bound.
+class CliMemoryStorage : public CliStorage {};
+
+TEST_F(CliMemoryStorage, NothingLossyIsUsedUnlessItIsAllowed) {
   const int64_t floor = json(planning({}))["floor_bytes"];
   const Args tight = {"--memory", std::to_string(floor)};
   for (const char* name : {"mixed precision", "moments", "average", "gradients"}) {
@@ -66,9 +69,6 @@ TEST_F(CliStorage, UnknownWordsAreRefusedWithASuggestion) {
                  {"--precision", "bf15", "bf16"}, Remedy::optional);
   EXPECT_FALSE(fs::exists(at("out")));
 }
-
-// By its name among those that bound memory: what a sanitizer takes is not ours to bound.
-class CliMemoryStorage : public CliStorage {};
 
 TEST_F(CliMemoryStorage, EveryKindTrainsWithinItsPlanAndLearns) {
   const std::vector<Args> kinds = {{"--precision", "bf16"},
