@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/float16.h"
-#include "kernels/moment_code.h"
 
 namespace ebb {
 
@@ -45,6 +44,10 @@ const StateTensor& State::at(const std::string& name) const {
   return *found;
 }
 
+CodedBlock State::coded(const StateTensor& t, int64_t first) const {
+  return {place<uint8_t>(t.values) + first, place<float>(t.beside) + first / kMomentBlock};
+}
+
 void State::read(const StateTensor& t, int64_t first, float* values, int64_t count) const {
   switch (t.type) {
     case DType::f32:
@@ -61,8 +64,7 @@ void State::read(const StateTensor& t, int64_t first, float* values, int64_t cou
     case DType::u8:
       for (int64_t i = 0; i < count; i += kMomentBlock) {
         const int64_t n = std::min(kMomentBlock, count - i);
-        const CodedBlock block{place<uint8_t>(t.values) + first + i,
-                               place<float>(t.beside) + (first + i) / kMomentBlock};
+        const CodedBlock block = coded(t, first + i);
         is_second_moment(t) ? decode_second(values + i, block, n)
                             : decode_first(values + i, block, n);
       }
@@ -90,8 +92,7 @@ void State::write(const StateTensor& t, int64_t first, const float* values, int6
     case DType::u8:
       for (int64_t i = 0; i < count; i += kMomentBlock) {
         const int64_t n = std::min(kMomentBlock, count - i);
-        const CodedBlock block{place<uint8_t>(t.values) + first + i,
-                               place<float>(t.beside) + (first + i) / kMomentBlock};
+        const CodedBlock block = coded(t, first + i);
         const auto nearest = [](int64_t) { return 0.5f; };
         if (!is_second_moment(t)) {
           encode_first(block, values + i, n, nearest);

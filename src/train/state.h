@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/moment_code.h"
 #include "model/storage.h"
 #include "plan/plan.h"
 
@@ -52,6 +53,7 @@ class State {
   }
 
  private:
+  CodedBlock coded(const StateTensor& tensor, int64_t first) const;  // the block that begins there
   template <typename T>
   T* place(Buf b) const {
     return reinterpret_cast<T*>(arena_ + plan_.offsets[b.id]);
