@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/threads.h"
 #include "kernels/cpu/device.h"
 #include "temp_folder.h"
 
@@ -195,12 +196,12 @@ TEST(Calibration, TimesEveryShapeOfThisMachine) {
 }
 
 TEST(Calibration, IdentityTellsThreadsApart) {
-  const int threads = cpu_threads();
-  set_cpu_threads(1);
+  const int threads = team_threads();
+  set_team_threads(1);
   const std::string one = cpu_identity();
-  set_cpu_threads(2);
+  set_team_threads(2);
   EXPECT_NE(cpu_identity(), one);
-  set_cpu_threads(threads);
+  set_team_threads(threads);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "base/threads.h"
 #include "kernels/cpu/device.h"
 
 namespace ebb::cpu {
@@ -74,17 +75,17 @@ TEST_P(EveryRole, IsTheChainOfMultiplyAddsBitForBit) {
 }
 
 TEST_P(EveryRole, DoesNotDependOnTheThreads) {
-  const int before = cpu_threads();
+  const int before = team_threads();
   const int64_t M = 333, N = 250, K = 300;
   const Values a = random_values(M * K, 1), b = random_values(K * N, 2), c(M * N);
   const Gemm p = product(GetParam(), M, N, K, a, b);
-  set_cpu_threads(1);
+  set_team_threads(1);
   const Values alone = run(p, c);
   for (const int threads : {2, 3, 4, 7}) {
-    set_cpu_threads(threads);
+    set_team_threads(threads);
     EXPECT_EQ(run(p, c), alone) << threads;
   }
-  set_cpu_threads(before);
+  set_team_threads(before);
 }
 
 INSTANTIATE_TEST_SUITE_P(Gemm, EveryRole,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/threads.h"
 #include "kernels/cpu/device.h"
 #include "model/step.h"
 #include "op_inputs.h"
@@ -108,13 +109,13 @@ inline Column random_weights(const ParamSpec& spec, const DitConfig& config) {
 // are written.
 class OneThread {
  public:
-  OneThread() { set_cpu_threads(1); }
-  ~OneThread() { set_cpu_threads(before_); }
+  OneThread() { set_team_threads(1); }
+  ~OneThread() { set_team_threads(before_); }
   OneThread(const OneThread&) = delete;
   OneThread& operator=(const OneThread&) = delete;
 
  private:
-  const int before_ = cpu_threads();
+  const int before_ = team_threads();
 };
 
 // The fp32 kernels in an arena of their own; program 0 unless said otherwise.

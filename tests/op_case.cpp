@@ -1,4 +1,5 @@
 #include "op_case.h"
+#include "base/threads.h"
 
 #include <complex>
 #include <cstring>
@@ -195,10 +196,10 @@ void check_against_reference(const OpParams& params, const Check& check) {
   OpValues<double> want = inputs;
   run_reference(params, want.refs(check.scalars));
   const Signature s = signature(params);
-  const int threads_before = cpu_threads();
+  const int threads_before = team_threads();
   for (const int threads : {1, 3}) {
     SCOPED_TRACE(testing::Message() << threads << " threads");
-    set_cpu_threads(threads);
+    set_team_threads(threads);
     const auto got = run_on_device(params, inputs, check.scalars, std::byte{0xff});
     const auto again = run_on_device(params, inputs, check.scalars, std::byte{0});
     EXPECT_TRUE(same_bits(got.reads, inputs.reads)) << "a read buffer was changed";
@@ -222,7 +223,7 @@ void check_against_reference(const OpParams& params, const Check& check) {
     compare(s.writes, got.writes, want.writes);
     compare(s.updates, got.updates, want.updates);
   }
-  set_cpu_threads(threads_before);
+  set_team_threads(threads_before);
 }
 
 // ---- the backward twin against the complex step ------------------------------------------------

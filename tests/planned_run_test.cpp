@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 
+#include "base/threads.h"
 #include "random_runs.h"
 
 namespace ebb {
@@ -127,7 +128,7 @@ std::vector<Point> budget_curve(const CurveCase& c) {
 
 TEST(BudgetCurve, ASmallerBudgetNeverUsesMoreMemory) {
   const OneThread one_thread;
-  end_cpu_threads();
+  end_team();
   for (const CurveCase& c : curve_cases()) {
     SCOPED_TRACE(c.name);
     const std::vector<Point> found = budget_curve(c);

@@ -2,6 +2,7 @@
 // that of fp32.
 #include <gtest/gtest.h>
 
+#include "base/threads.h"
 #include "model_fixture.h"
 #include "plan/search.h"
 #include "schedule_fixture.h"
@@ -62,9 +63,9 @@ TEST(StorageTypes, MicroBatchesAndThreadsChangeNoBitWhereGradientsAreFp32) {
       expect_same(whole,
                   run_stored(config, updating(0.05f, kBatch), storage, {.micro_batch = micro}));
     }
-    set_cpu_threads(3);
+    set_team_threads(3);
     expect_same(whole, run_stored(config, updating(0.05f, kBatch), storage));
-    set_cpu_threads(1);
+    set_team_threads(1);
   }
 }
 

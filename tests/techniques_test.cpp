@@ -1,6 +1,7 @@
 // Whatever way a step is carried out, the result is the same, bit for bit.
 #include <gtest/gtest.h>
 
+#include "base/threads.h"
 #include "model_fixture.h"
 #include "schedule_fixture.h"
 #include "step_runs.h"
@@ -120,10 +121,10 @@ TEST(Threads, AnyNumberGivesTheSameBits) {
     SCOPED_TRACE(m.name);
     const Bits alone = run_with(m.config, updating(0.05f, kBatch), {});
     for (const int threads : {2, 3}) {
-      set_cpu_threads(threads);
+      set_team_threads(threads);
       expect_same(alone, run_with(m.config, updating(0.05f, kBatch), {}));
     }
-    set_cpu_threads(1);
+    set_team_threads(1);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/median.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "cli/profile.h"
 #include "cli/resolve.h"
 #include "cli/verbs.h"
@@ -109,14 +110,14 @@ class Bench {
       j["process_peak_bytes"] = peak_;
       j["predicted_step_seconds"] = planned_.seconds;
       j["planned_process_bytes"] = planned_.process_bytes();
-      j["threads"] = cpu_threads();
+      j["threads"] = team_threads();
       j["isa"] = cpu_isa();
       if (profile_) j["profile"] = profile_->json(measure_limits());
       fmt::print("{}\n", j.dump(2));
       return;
     }
     fmt::print("{} batch {}, {} tokens, {} threads, {}\n", o_.name, o_.step.batch,
-               o_.config.tokens(), cpu_threads(), cpu_isa());
+               o_.config.tokens(), team_threads(), cpu_isa());
     fmt::print("  step   {:>10}   {:.1f} images/s, {} predicted\n", format_seconds(step),
                static_cast<double>(o_.step.batch) / step, format_seconds(planned_.seconds));
     fmt::print("  model  {:>7.1f} GFLOP/s\n  sgemm  {:>7.1f} GFLOP/s at the step's own shapes\n",

@@ -99,21 +99,10 @@ int complain(Exit code, const std::string& what, const std::string& hint) {
   return static_cast<int>(code);
 }
 
-// libgomp's threads spin for about a millisecond at every barrier. On a machine that others use
-// too, a spinning thread keeps its waiting peer off the CPU, and a step takes up to eight times as
-// long. A short spin costs nothing on an idle machine. libgomp reads this when it is loaded, hence
-// the second start.
-void limit_spinning(char** argv) {
-  if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
-  setenv("GOMP_SPINCOUNT", "1000", 1);
-  execv("/proc/self/exe", argv);  // on failure we go on as we are
-}
-
 }  // namespace
 }  // namespace ebb
 
 int main(int argc, char** argv) {
-  ebb::limit_spinning(argv);
   signal(SIGXFSZ, SIG_IGN);  // a file-size limit is reported like a full disk
   signal(SIGPIPE, SIG_IGN);
   using ebb::Exit;

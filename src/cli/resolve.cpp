@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "formats/model_json.h"
 #include "kernels/cpu/device.h"
 #include "train/budget.h"
@@ -28,9 +29,9 @@ void agree(int64_t& given, int64_t found, const char* flag, int64_t unset) {
 }  // namespace
 
 void resolve_threads(const Settings& s) {
-  if (s.threads > 0) set_cpu_threads(static_cast<int>(s.threads));
-  if (cpu_threads() > allowed_cpus()) {
-    warn(fmt::format("{} threads on {} CPUs", cpu_threads(), allowed_cpus()));
+  if (s.threads > 0) set_team_threads(static_cast<int>(s.threads));
+  if (team_threads() > allowed_cpus()) {
+    warn(fmt::format("{} threads on {} CPUs", team_threads(), allowed_cpus()));
   }
 }
 

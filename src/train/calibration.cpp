@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "formats/atomic_file.h"
 #include "formats/input_file.h"
 #include "formats/json_reader.h"
@@ -239,7 +240,7 @@ std::vector<double> measured_numbers() {
 Measurement calibrate_apart() {
   int ends[2];
   if (pipe(ends) != 0) return {};
-  end_cpu_threads();
+  end_team();
   const pid_t child = fork();
   if (child == 0) {
     close(ends[0]);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "formats/atomic_file.h"
 #include "formats/input_file.h"
 #include "formats/json_reader.h"
@@ -72,7 +73,7 @@ void write_processes(const fs::path& path, const std::vector<Measured>& all) {
 // ---- this process
 
 int64_t measure() {
-  start_cpu_threads();
+  start_team();
   malloc_trim(0);  // what planning took and gave back
   // What the program still takes by itself (code not yet run, log lines, names, one picture being
   // encoded), and what this measurement may be above the first.

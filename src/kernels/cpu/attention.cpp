@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/threads.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/tile_gemm.h"
@@ -215,9 +216,7 @@ void attention(const Attention& op, const Call& call) {
 
 }  // namespace
 
-int64_t scratch(const Attention& op) {
-  return omp_get_max_threads() * ForwardScratch::floats(op) * 4;
-}
+int64_t scratch(const Attention& op) { return team_threads() * ForwardScratch::floats(op) * 4; }
 
 void run(const Attention& op, const Call& call) {
   with_storage(op.type, [&](auto element) { attention<decltype(element)>(op, call); });
@@ -399,7 +398,7 @@ void attention_backward(const AttentionBackward& op, const Call& call) {
   const KeyParts parts(op);
   const int64_t heads = op.B * op.H;
   auto* memory = reinterpret_cast<float*>(call.scratch.data());
-  float* kept = memory + omp_get_max_threads() * BackwardScratch::floats(op);
+  float* kept = memory + team_threads() * BackwardScratch::floats(op);
   const auto task = [&](int64_t head, int thread) {
     const BackwardTask<S> made(op, call, head, memory + thread * BackwardScratch::floats(op));
     made.prepare_queries();
@@ -444,7 +443,7 @@ void attention_backward(const AttentionBackward& op, const Call& call) {
 int64_t scratch(const AttentionBackward& op) {
   const KeyParts parts(op);
   const int64_t kept = parts.apart ? op.B * op.H * parts.count * op.T * op.d : 0;
-  return (omp_get_max_threads() * BackwardScratch::floats(op) + kept) * 4;
+  return (team_threads() * BackwardScratch::floats(op) + kept) * 4;
 }
 
 void run(const AttentionBackward& op, const Call& call) {

@@ -9,6 +9,7 @@
 
 #include "base/median.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/trial.h"
 #include "kernels/cpu/vec.h"
@@ -177,7 +178,7 @@ std::string cpu_identity() {
     break;
   }
   return fmt::format("{}, {}, {} lanes, {} threads", printable(model), cpu_isa(), cpu::kLanes,
-                     cpu_threads());
+                     team_threads());
 }
 
 std::vector<OpParams> calibration_shapes() {
@@ -191,7 +192,7 @@ std::vector<OpParams> calibration_shapes() {
 }
 
 std::vector<OpTiming> calibrate_cpu() {
-  constexpr size_t kWanted = 5;     // clean samples of each shape
+  constexpr size_t kWanted = 7;     // clean samples of each shape
   constexpr int kLeastRounds = 3;   // and however long they take
   constexpr double kSeconds = 6.5;  // no other round starts later
   std::vector<cpu::Trial> trials;

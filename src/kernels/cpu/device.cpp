@@ -1,8 +1,5 @@
 #include "kernels/cpu/device.h"
 
-#include <omp.h>
-#include <sched.h>
-
 #include <vector>
 
 #include "kernels/cpu/kernels.h"
@@ -26,24 +23,6 @@ class CpuDevice final : public Device {
 const Device& cpu_device() {
   static const CpuDevice device;
   return device;
-}
-
-void set_cpu_threads(int threads) { omp_set_num_threads(threads); }
-
-int cpu_threads() { return omp_get_max_threads(); }
-
-void start_cpu_threads() {
-#pragma omp parallel
-  {}
-}
-
-void end_cpu_threads() { omp_pause_resource_all(omp_pause_hard); }
-
-int allowed_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return omp_get_num_procs();
-  return CPU_COUNT(&set);
 }
 
 std::string cpu_isa() {

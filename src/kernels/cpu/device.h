@@ -9,19 +9,6 @@ namespace ebb {
 
 const Device& cpu_device();
 
-// Threads that kernels use from now on. To be set once, before the first program is written:
-// scratch depends on it.
-void set_cpu_threads(int threads);
-int cpu_threads();
-
-// The team of threads is there from the first kernel on, or from start_cpu_threads(). A process
-// that is about to fork must end it: the child would wait for threads that it does not have.
-void start_cpu_threads();
-void end_cpu_threads();
-
-// CPUs that this process may run on, by its affinity mask.
-int allowed_cpus();
-
 // The instruction set that the kernels are compiled for, for `bench` and the calibration's
 // identity.
 std::string cpu_isa();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/threads.h"
 #include "kernels/cpu/pages.h"
 #include "kernels/cpu/parallel.h"
 
@@ -62,7 +63,7 @@ struct Grid {
 Grid grid_of(const Gemm& p) {
   // Packing an element takes as long as so many products, and so does reading one where it lies.
   constexpr int64_t kPacking = 30, kReading = 10;
-  const int64_t threads = omp_get_max_threads();
+  const int64_t threads = team_threads();
   Grid best;
   int64_t least = 0;
   for (int64_t rows = 1; rows <= threads; ++rows) {

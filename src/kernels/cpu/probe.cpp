@@ -1,6 +1,8 @@
 // What the machine can do, with nothing of ours in between.
 #include <dnnl.h>
+#include <omp.h>
 
+#include "base/threads.h"
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vec.h"
@@ -9,6 +11,7 @@ namespace ebb {
 
 void plain_sgemm(GemmRole role, int64_t R, int64_t K, int64_t N, const float* a, const float* b,
                  float* c) {
+  omp_set_num_threads(team_threads());  // oneDNN's threads are OpenMP's
   switch (role) {
     case GemmRole::forward:  // c (R, N) = a (R, K) b (N, K)ᵀ
       dnnl_sgemm('N', 'T', R, N, K, 1.0f, a, K, b, K, 0.0f, c, N);
