@@ -22,14 +22,19 @@ class CalibrationCache : public ::testing::Test {
   // Measurements that never repeat, so that a second one would show.
   Calibration get(const std::string& machine) {
     ::testing::internal::CaptureStderr();
-    Calibration found = machine_calibration(file_, machine, [&] {
-      ++measured_;
-      std::vector<OpTiming> timings;
+    const auto points = [&] {
+      std::vector<CostPoint> made;
       for (const OpParams& shape : calibration_shapes()) {
-        timings.push_back({shape, 1e-3 / (3 + measured_ + static_cast<double>(timings.size()))});
+        const double seconds = 1e-3 / (3 + measured_ + static_cast<double>(made.size()));
+        made.push_back(cost_point(shape, seconds));
       }
-      return Measurement{timings, busy_};
-    });
+      return made;
+    };
+    Calibration found = machine_calibration(
+        file_, {machine, "first use on this machine with these threads", 5, points(), [&] {
+                  ++measured_;
+                  return Measurement{points(), busy_};
+                }});
     said_ = ::testing::internal::GetCapturedStderr();
     return found;
   }

@@ -22,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/safetensors.h"
 #include "temp_folder.h"
 
 namespace ebb::cli_fixture {
@@ -305,6 +306,20 @@ class CliTest : public testing::Test {
     char name[40];
     std::snprintf(name, sizeof(name), "step-%09ld.safetensors", static_cast<long>(step));
     return folder_ / run_name / "checkpoints" / name;
+  }
+  // Names and bytes of a checkpoint's tensors, in the order of the file.
+  std::vector<std::pair<std::string, std::string>> tensors(const std::string& run_name,
+                                                           int64_t step) const {
+    const SafetensorsReader reader(checkpoint(run_name, step));
+    std::map<uint64_t, std::pair<std::string, std::string>> by_place;
+    for (const TensorEntry& entry : reader.tensors()) {
+      std::string bytes(entry.bytes(), '\0');
+      reader.read(entry, bytes.data(), entry.bytes());
+      by_place[entry.begin] = {entry.name, std::move(bytes)};
+    }
+    std::vector<std::pair<std::string, std::string>> all;
+    for (auto& [place, tensor] : by_place) all.push_back(std::move(tensor));
+    return all;
   }
   std::vector<Json> log(const std::string& run_name) const {
     std::vector<Json> lines;

@@ -11,8 +11,8 @@
 #include "model/step.h"
 #include "op_inputs.h"
 #include "plan/plan.h"
-#include "run/arena.h"
 #include "run/executor.h"
+#include "run/run_memory.h"
 #include "train/state.h"
 
 namespace ebb {
@@ -123,10 +123,11 @@ class Machine {
  public:
   explicit Machine(std::vector<Program> programs, Executor::Mode mode = Executor::Mode::normal,
                    const Device& device = cpu_device())
-      : plans_(make_plans(std::move(programs))), arena_(plans_.arena_bytes) {
+      : plans_(make_plans(std::move(programs))),
+        memory_(plans_, std::filesystem::temp_directory_path()) {
     executors_.reserve(plans_.plans.size());
     for (const Plan& plan : plans_.plans) {
-      executors_.emplace_back(plan, device, arena_.data(), mode);
+      executors_.emplace_back(plan, device, memory_, mode);
     }
   }
 
@@ -150,7 +151,7 @@ class Machine {
   }
   // Weights, and their average, as random_weights() makes them; moments stay zero.
   void set_weights(const DitConfig& config, int program = 0) {
-    State state(plan(program), arena_.data());
+    State state(plan(program), memory_);
     for (const ParamSpec& spec : parameters(config)) {
       const Column weights = random_weights(spec, config);
       for (const std::string& name : {spec.name, kAverage + spec.name}) {
@@ -172,7 +173,7 @@ class Machine {
     const Plan& p = plan(program);
     for (size_t i = 0; i < p.program.buffers.size(); ++i) {
       const Buffer& b = p.program.buffers[i];
-      const auto* at = reinterpret_cast<const char*>(arena_.data()) + p.offsets[i];
+      const auto* at = reinterpret_cast<const char*>(memory_.data()) + p.offsets[i];
       if (b.resident) bytes.append(at, b.bytes());
     }
     return bytes;
@@ -181,11 +182,12 @@ class Machine {
   const PlanSet& plans() const { return plans_; }
   const Plan& plan(int program = 0) const { return plans_.plans[program]; }
   Executor& executor(int program = 0) { return executors_[program]; }
-  const Arena& arena() const { return arena_; }
+  const Arena& arena() const { return memory_.arena(); }
+  Memory memory() { return memory_; }
 
  private:
   PlanSet plans_;
-  Arena arena_;
+  RunMemory memory_;
   std::vector<Executor> executors_;
 };
 

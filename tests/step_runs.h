@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <map>
 #include <string>
 
 #include "model_fixture.h"
 #include "op_inputs.h"
+#include "program/offload.h"
 
 namespace ebb {
 
@@ -17,11 +19,18 @@ inline Bits results(Machine& machine) {
   Bits bits;
   const Plan& plan = machine.plan();
   const auto note = [&](Buf b) {
-    const auto* at = reinterpret_cast<const char*>(machine.arena().data()) + plan.offsets[b.id];
-    bits[plan.program.buffer(b).name].assign(at, plan.program.buffer(b).bytes());
+    const Buffer& buffer = plan.program.buffer(b);
+    std::string& to = bits[buffer.name];
+    to.resize(buffer.bytes());
+    if (buffer.on_disk) {
+      machine.memory().disk->read(to.data(), plan.offsets[b.id], buffer.bytes());
+    } else {
+      std::memcpy(to.data(), machine.arena().data() + plan.offsets[b.id], buffer.bytes());
+    }
   };
   for (size_t i = 0; i < plan.program.buffers.size(); ++i) {
-    if (plan.program.buffers[i].resident) note(Buf{static_cast<int32_t>(i)});
+    const Buffer& buffer = plan.program.buffers[i];
+    if (buffer.resident && buffer.name != kTransferMemory) note(Buf{static_cast<int32_t>(i)});
   }
   for (const Buf b : plan.program.outputs) note(b);
   return bits;

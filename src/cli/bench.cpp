@@ -14,9 +14,9 @@
 #include "cli/resolve.h"
 #include "cli/verbs.h"
 #include "kernels/cpu/device.h"
-#include "run/arena.h"
 #include "run/executor.h"
 #include "run/process.h"
+#include "run/run_memory.h"
 #include "train/calibration.h"
 #include "train/state.h"
 
@@ -61,12 +61,12 @@ class Bench {
   Bench(const TrainOptions& options, const PlannedRun& planned, const CostModel* profiled_with)
       : o_(options),
         planned_(planned),
-        arena_(planned.plans.arena_bytes),
-        step_(planned.step_plan(), cpu_device(), arena_.data(),
+        memory_(planned.plans, options.offload),
+        step_(planned.step_plan(), cpu_device(), memory_,
               profiled_with ? Executor::Mode::timed : Executor::Mode::normal),
         shapes_(gemm_shapes(planned.step_plan().program)) {
     if (profiled_with) profile_.emplace(planned.step_plan().program, *profiled_with);
-    State state(planned.step_plan(), arena_.data());
+    State state(planned.step_plan(), memory_);
     for (const ParamSpec& spec : parameters(o_.config)) {
       state.fill(state.at(spec.name), [&](float* values, int64_t first, int64_t count) {
         initialise_part(values, first, count, spec, 1, o_.config);
@@ -155,7 +155,7 @@ class Bench {
 
   const TrainOptions& o_;
   const PlannedRun& planned_;
-  const Arena arena_;
+  RunMemory memory_;
   Executor step_;
   const std::map<GemmShape, int64_t> shapes_;
   std::vector<double> step_seconds_;
@@ -173,7 +173,7 @@ int run_bench(Settings s) {
   const DitConfig config = resolve_model(s, nullptr);
   TrainOptions options = resolve_training(s, config, nullptr);
   options.budget_bytes = resolve_budget(s);
-  const CostModel costs = machine_costs();
+  const CostModel costs = machine_costs(options.offload);
   const PlannedRun planned = plan_fitting_run(run_spec(options, nullptr), costs);
   Bench bench(options, planned, s.profile ? &costs : nullptr);
   bench.run(s.rounds);

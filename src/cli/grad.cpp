@@ -5,8 +5,8 @@
 #include "cli/resolve.h"
 #include "cli/verbs.h"
 #include "kernels/cpu/device.h"
-#include "run/arena.h"
 #include "run/executor.h"
+#include "run/run_memory.h"
 #include "train/budget.h"
 #include "train/calibration.h"
 #include "train/checkpoint.h"
@@ -130,13 +130,15 @@ int run_grad(Settings s) {
   spec.batch = batch_size(batch);
   spec.given_noise = true;
   spec.update = false;
-  const PlannedRun planned = plan_fitting_run(
-      {model_label(s, config), config, spec, {}, resolve_forced(s), budget}, machine_costs());
+  const std::filesystem::path offload = resolve_offload(s);
+  const PlannedRun planned =
+      plan_fitting_run({model_label(s, config), config, spec, {}, resolve_forced(s), budget},
+                       machine_costs(offload));
   const Plan& plan = planned.step_plan();
-  const Arena arena(planned.plans.arena_bytes);
-  Executor executor(plan, cpu_device(), arena.data(),
+  RunMemory memory(planned.plans, offload);
+  Executor executor(plan, cpu_device(), memory,
                     s.debug_memory ? Executor::Mode::debug_memory : Executor::Mode::normal);
-  State state(plan, arena.data());
+  State state(plan, memory);
   load_state(weights, state, config);
   load_batch(executor, batch, config, spec.batch);
   executor.run({});

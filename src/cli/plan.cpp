@@ -84,6 +84,7 @@ void print_json(const Answer& a) {
   j["budget_bytes"] = a.spec.budget_bytes;
   j["fits"] = a.run.fits;
   j["process_bytes"] = a.run.process_bytes();
+  j["disk_bytes"] = a.run.plans.disk_bytes;
   j["arena_bytes"] = a.run.plans.arena_bytes;
   j["outside_bytes"] = a.run.outside_bytes;
   j["floor_bytes"] = a.run.floor_bytes;
@@ -183,6 +184,10 @@ void print_table(const Answer& a, const CostModel& costs) {
              format_size(a.run.outside_bytes));
   fmt::print("  {:<12} {:>12}   of {}: {}\n\n", "process", format_size(a.run.process_bytes()),
              format_size(a.spec.budget_bytes), a.run.fits ? "fits" : "does not fit");
+  if (a.run.plans.disk_bytes > 0) {
+    fmt::print("  {:<12} {:>12}   in --offload\n\n", "on disk",
+               format_size(a.run.plans.disk_bytes));
+  }
   print_layers(step.ledger);
   print_cause(a);
   print_lossy(a, costs);
@@ -217,7 +222,7 @@ int run_plan(Settings s) {
   if (max) s.batch = 1;
   const auto source = data_of(s);
   Answer answer{spec_of(s, source.get()), {}};
-  const CostModel costs = machine_costs();
+  const CostModel costs = machine_costs(resolve_offload(s));
   if (max) {
     const auto with_batch = [&](int64_t batch) {
       Settings changed = s;

@@ -9,6 +9,7 @@
 #include "base/threads.h"
 #include "formats/model_json.h"
 #include "kernels/cpu/device.h"
+#include "run/disk_store.h"
 #include "train/budget.h"
 
 namespace ebb {
@@ -164,8 +165,25 @@ void check_fp16(const Forced& f) {
 
 }  // namespace
 
+std::filesystem::path resolve_offload(const Settings& s) {
+  if (s.offload.empty()) return {};
+  std::error_code ignored;
+  const std::filesystem::path directory = s.offload;
+  if (!std::filesystem::is_directory(directory, ignored)) {
+    fail(Exit::disk, fmt::format("--offload: {} is not a directory", printable(s.offload)),
+         "make it first, on a disk with room");
+  }
+  if (is_in_memory(directory)) {
+    warn(fmt::format("--offload: files in {} are memory themselves, and not in the budget",
+                     printable(s.offload)));
+  }
+  return directory;
+}
+
 Forced resolve_forced(const Settings& s) {
   Forced f;
+  f.allowed = allowed_of(s);
+  f.allowed.offload = !s.offload.empty();
   if (s.micro_batch > 0) f.micro_batch = s.micro_batch;
   if (s.recompute != "auto") {
     f.keep =
@@ -173,7 +191,6 @@ Forced resolve_forced(const Settings& s) {
   }
   if (s.order != "auto") f.layer_major = s.order == "layer";
   if (s.release != "auto") f.release = s.release == "on";
-  f.allowed = allowed_of(s);
   f.activation = precision_of(s.precision);
   f.gradient = precision_of(s.grad_precision);
   f.ema = precision_of(s.ema_precision);
@@ -215,6 +232,7 @@ TrainOptions resolve_training(const Settings& s, const DitConfig& config, const 
     }
   }
   o.forced = resolve_forced(s);
+  o.offload = resolve_offload(s);
   o.steps = s.steps;
   if (o.steps == 0 && s.epochs > 0 && data != nullptr) {
     o.steps = static_cast<int64_t>(

@@ -25,7 +25,11 @@ DitConfig resolve_model(Settings& settings, const DataInfo* data);
 // "DiT-S/2", or "DiT 128x6/4" for a free size.
 std::string model_label(const Settings& settings, const DitConfig& config);
 
-// What --micro-batch, --recompute, --order, --release, --allow and the flags of storage say.
+// --offload: a directory that can be used, or nothing. One whose files are memory is warned of.
+std::filesystem::path resolve_offload(const Settings& settings);
+
+// What --micro-batch, --recompute, --order, --release, --allow, --offload and the flags of storage
+// say.
 Forced resolve_forced(const Settings& settings);
 
 // Makes the settings name what was chosen, so that a resumed run goes on in the same way.

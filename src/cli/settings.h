@@ -24,7 +24,8 @@ struct Settings {
   int64_t threads = 0;
   int64_t micro_batch = 0;  // 0: auto
   std::string recompute = "auto", order = "auto", release = "auto";
-  std::string allow;  // lossy techniques, joined by commas
+  std::string allow;    // lossy techniques, joined by commas
+  std::string offload;  // directory
   std::string precision = "auto", moments = "auto", ema_precision = "auto", grad_precision = "auto";
   // training
   std::string data;

@@ -166,6 +166,8 @@ List technique_settings() {
              "update each parameter as soon as its gradient is complete"),
       text("allow", &Settings::allow, "A,B",
            "what may change numbers: bf16, fp16, grad16, adam8, ema16 (default: nothing)"),
+      text("offload", &Settings::offload, "DIR",
+           "a directory on a disk for what may be kept there (default: nothing)"),
       choice("precision", &Settings::precision, "auto|fp32|bf16|fp16",
              "how activations and working weights are stored"),
       choice("grad-precision", &Settings::grad_precision, "auto|fp32|bf16",

@@ -31,7 +31,8 @@ int run_train(Settings s) {
   // The settings of a resumed run name its micro-batch; with another --batch, resuming is refused
   // below for that reason, not for this one.
   if (s.resume && s.micro_batch > s.batch) options.forced.micro_batch.reset();
-  const PlannedRun planned = plan_fitting_run(run_spec(options, source.get()), machine_costs());
+  const PlannedRun planned =
+      plan_fitting_run(run_spec(options, source.get()), machine_costs(options.offload));
   settle(s, planned.step.choices);
   options.settings = settings_toml("train", s);
   return train(options, *source, planned);

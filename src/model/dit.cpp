@@ -111,12 +111,15 @@ Dit::Gradients Dit::finish_backward(Builder& b, const Final& f, Buf doutput) con
 }
 
 Buf Dit::forward(Builder& b, const Input& in) const {
+  b.mark();
   Embedded at = embed(b, in);
   for (int64_t i = 0; i < depth(); ++i) {
+    b.mark();
     const Buf out = block_output(b, i);
     blocks_[i].forward(b, out, at.x, at.silu_c, {});
     at.x = out;
   }
+  b.mark();
   const DitConfig& c = config_;
   const Buf output = b.buffer("final.output", {B_, c.out_channels(), c.image_size, c.image_size});
   finish(b, output, at.x, at.silu_c);

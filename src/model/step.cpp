@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "program/offload.h"
 
 namespace ebb {
 
@@ -79,7 +80,8 @@ class StepWriter {
         if (spec.trained()) b_.output(params_.gradient(b_, spec.name));
       }
     }
-    return b_.finish();
+    const std::vector<bool> disk = on_disk();
+    return offloaded(b_.finish(), disk);
   }
 
  private:
@@ -94,6 +96,23 @@ class StepWriter {
     std::vector<BlockTensors> saved;
     Dit::Gradients gradient;
   };
+
+  // By buffer: whether it is kept in the file.
+  std::vector<bool> on_disk() const {
+    const Offload& offload = choices_.offload;
+    require(choices_.release || !(offload.state || offload.weights),
+            "step: state on disk without release");
+    std::vector<bool> disk(b_.program().buffers.size());
+    for (const ParamSpec& spec : specs_) {
+      if (!offload.covers(spec)) continue;
+      for (const Buf b : state_.at(spec.name)) {
+        const bool weight = b_.program().buffer(b).purpose == Purpose::weight;
+        disk[b.id] = weight ? offload.weights : offload.state;
+      }
+    }
+    for (const Buf x : inputs_) disk[b_.program().root(x).id] = offload.inputs;
+    return disk;
+  }
 
   bool accumulates() const { return micro_batch_count(spec_.batch, choices_.micro_batch) > 1; }
 
@@ -193,6 +212,7 @@ class StepWriter {
     switch (action.kind) {
       case Action::Kind::forward:
         way.x[i + 1] = way.model.block_output(b_, i);
+        inputs_.push_back(way.x[i + 1]);
         way.saved[i] =
             way.model.block(i).forward(b_, way.x[i + 1], way.x[i], way.silu_c, action.keep);
         return;
@@ -252,6 +272,7 @@ class StepWriter {
   void embed(Way& way) {
     const Dit::Embedded made = way.model.embed(b_, network_input(way));
     way.x[0] = made.x;
+    inputs_.push_back(made.x);
     way.silu_c = made.silu_c;
   }
 
@@ -363,6 +384,7 @@ class StepWriter {
   Buf x_, y_, noise_, t_;                          // of the whole batch; noise and t only if given
   Buf loss_, output_, norms_, clip_;               // what the host reads
   std::map<std::string, std::vector<Buf>> state_;  // weight, moments, average of each tensor
+  std::vector<Buf> inputs_;                        // of blocks
   std::map<std::string, int64_t> slots_;           // of each trained tensor in norms
   bool first_pass_ = true;
 };

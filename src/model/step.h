@@ -15,6 +15,7 @@ struct Choices {
   bool release = false;
   Schedule schedule = {};  // empty: every block keeps all
   Storage storage = {};
+  Offload offload = {};  // needs `release`, unless it is of inputs alone
 };
 
 struct StepSpec {

@@ -35,6 +35,20 @@ struct Storage {
   }
 };
 
+// What is kept in a file rather than in memory, but for what is small.
+struct Offload {
+  bool state = false;    // moments and average
+  bool weights = false;  // what they are of; with the state
+  bool inputs = false;   // of the blocks, from the forward pass to the backward pass
+  bool any() const { return state || weights || inputs; }
+  bool operator==(const Offload&) const = default;
+
+  bool covers(const ParamSpec& p) const {
+    constexpr int64_t kLeast = 1024;
+    return p.trained() && p.shape.size() > 1 && element_count(p.shape) >= kLeast;
+  }
+};
+
 // "fp32", or what is stored otherwise: "activations bf16, moments 8-bit".
 std::string storage_text(const Storage& storage);
 

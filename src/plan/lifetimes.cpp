@@ -28,7 +28,7 @@ std::vector<Lifetime> lifetimes(const Program& program) {
   for (size_t i = 0; i < lives.size(); ++i) {
     if (program.buffers[i].resident) lives[i] = {-1, end + 1};
     Lifetime& life = lives[i];
-    if (life.begin >= life.end) {
+    if (life.begin >= life.end || program.buffers[i].on_disk) {
       life = {};
       continue;
     }
@@ -65,7 +65,8 @@ std::vector<int> shared_places(const Program& program, const std::vector<Lifetim
   std::vector<bool> taken(program.buffers.size());  // another buffer has its place already
   for (size_t i = 0; i < place.size(); ++i) {
     place[i] = static_cast<int>(i);
-    fixed[i] = program.buffers[i].resident || program.buffers[i].is_view();
+    const Buffer& b = program.buffers[i];
+    fixed[i] = b.resident || b.is_view() || b.on_disk;
   }
   for (const auto* list : {&program.inputs, &program.outputs}) {
     for (const Buf b : *list) fixed[b.id] = true;

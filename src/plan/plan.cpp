@@ -16,8 +16,20 @@ struct Resident {
   int64_t offset, bytes;
   Purpose purpose;
   std::string layer;
+  bool on_disk;
 };
 using Residents = std::unordered_map<std::string, Resident>;
+
+// A buffer in the file begins with a block of it.
+int64_t whole_blocks(int64_t bytes) {
+  constexpr int64_t kBlock = 4096;
+  return (bytes + kBlock - 1) / kBlock * kBlock;
+}
+
+// Where residents end.
+struct Ends {
+  int64_t memory = 0, disk = 0;
+};
 
 // Residents of every program count: they are there, whichever program runs.
 Ledger ledger_at(const Plan& plan, const Residents& residents, int op) {
@@ -27,24 +39,27 @@ Ledger ledger_at(const Plan& plan, const Residents& residents, int op) {
     ledger.layer[layer][static_cast<int>(purpose)] += aligned(bytes);
   };
   for (const auto& [name, resident] : residents) {
+    if (resident.on_disk) continue;
     count(resident.purpose, resident.layer, resident.bytes);
   }
   for (size_t i = 0; i < plan.program.buffers.size(); ++i) {
     const Buffer& buffer = plan.program.buffers[i];
-    if (plan.held[i].contains(op) && !buffer.resident)
+    if (plan.held[i].contains(op) && !buffer.resident && !buffer.on_disk)
       count(buffer.purpose, buffer.layer, buffer.bytes());
   }
   return ledger;
 }
 
-void place_residents(Residents& residents, int64_t& end, const Program& program) {
+void place_residents(Residents& residents, Ends& ends, const Program& program) {
   for (const Buffer& buffer : program.buffers) {
     if (!buffer.resident) continue;
+    int64_t& end = buffer.on_disk ? ends.disk : ends.memory;
     const auto [at, added] = residents.try_emplace(
-        buffer.name, Resident{end, buffer.bytes(), buffer.purpose, buffer.layer});
-    require(at->second.bytes == buffer.bytes(), "resident {} has {} bytes in {} and {} elsewhere",
-            buffer.name, buffer.bytes(), program.name, at->second.bytes);
-    if (added) end += aligned(buffer.bytes());
+        buffer.name, Resident{end, buffer.bytes(), buffer.purpose, buffer.layer, buffer.on_disk});
+    require(at->second.bytes == buffer.bytes() && at->second.on_disk == buffer.on_disk,
+            "resident {} has {} bytes in {} and {} elsewhere, or lies elsewhere", buffer.name,
+            buffer.bytes(), program.name, at->second.bytes);
+    if (added) end += buffer.on_disk ? whole_blocks(buffer.bytes()) : aligned(buffer.bytes());
   }
 }
 
@@ -54,7 +69,7 @@ std::vector<LiveBlock> places(const Program& program, const std::vector<Lifetime
   std::vector<LiveBlock> blocks(program.buffers.size());
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
-    if (buffer.resident || lives[i].empty()) continue;
+    if (buffer.resident || buffer.on_disk || lives[i].empty()) continue;
     LiveBlock& block = blocks[place[i]];
     block.size = aligned(buffer.bytes());
     block.life = block.life.empty() ? lives[i]
@@ -64,8 +79,9 @@ std::vector<LiveBlock> places(const Program& program, const std::vector<Lifetime
   return blocks;
 }
 
-Plan make_plan(Program program, const Residents& residents, int64_t resident_bytes) {
+Plan make_plan(Program program, const Residents& residents, const Ends& ends) {
   Plan plan;
+  plan.disk_bytes = ends.disk;
   plan.lives = lifetimes(program);
   const std::vector<int> place = shared_places(program, plan.lives);
   plan.held = held_lives(plan.lives, place);
@@ -74,13 +90,22 @@ Plan make_plan(Program program, const Residents& residents, int64_t resident_byt
   plan.offsets.resize(program.buffers.size());
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
-    plan.offsets[i] = buffer.is_view()  ? plan.offsets[buffer.view.of.id] + buffer.view.offset
-                      : buffer.resident ? residents.at(buffer.name).offset
-                                        : resident_bytes + packing.offsets[place[i]];
+    if (buffer.resident) {
+      plan.offsets[i] = residents.at(buffer.name).offset;
+    } else if (buffer.on_disk) {
+      plan.offsets[i] = plan.disk_bytes;
+      plan.disk_bytes += whole_blocks(buffer.bytes());
+    } else if (!buffer.is_view()) {
+      plan.offsets[i] = ends.memory + packing.offsets[place[i]];
+    }
+  }
+  for (size_t i = 0; i < program.buffers.size(); ++i) {
+    const View& view = program.buffers[i].view;
+    if (view.of) plan.offsets[i] = plan.offsets[view.of.id] + view.offset;
   }
   plan.program = std::move(program);
-  plan.resident_bytes = resident_bytes;
-  plan.bytes = resident_bytes + packing.peak;
+  plan.resident_bytes = ends.memory;
+  plan.bytes = ends.memory + packing.peak;
   plan.peak_op = fullest_op(blocks);
   plan.ledger = ledger_at(plan, residents, plan.peak_op);
   plan.ledger.gap = plan.bytes - plan.ledger.total();
@@ -97,11 +122,12 @@ int64_t Ledger::total() const {
 
 PlanSet make_plans(std::vector<Program> programs) {
   Residents residents;
-  int64_t resident_bytes = 0;
-  for (const Program& program : programs) place_residents(residents, resident_bytes, program);
+  Ends ends;
+  for (const Program& program : programs) place_residents(residents, ends, program);
   PlanSet set;
   for (Program& program : programs) {
-    set.plans.push_back(make_plan(std::move(program), residents, resident_bytes));
+    set.plans.push_back(make_plan(std::move(program), residents, ends));
+    set.disk_bytes = std::max(set.disk_bytes, set.plans.back().disk_bytes);
     set.arena_bytes = std::max(set.arena_bytes, set.plans.back().bytes);
   }
   for (const Plan& plan : set.plans) validate_plan(plan, set.arena_bytes);

@@ -24,9 +24,10 @@ struct Plan {
   Program program;
   std::vector<Lifetime> lives;   // by buffer: from the first op that touches it to the last
   std::vector<Lifetime> held;    // the same, but ending where an output takes the buffer's place
-  std::vector<int64_t> offsets;  // by buffer, in bytes from the arena's start
+  std::vector<int64_t> offsets;  // by buffer, in bytes from the start of the arena or of the file
   int64_t resident_bytes = 0;    // the arena's lower part: what survives between runs
   int64_t bytes = 0;             // the highest end of any buffer
+  int64_t disk_bytes = 0;        // the same of those in the file
   int peak_op = 0;               // the first op at which the most bytes are alive
   Ledger ledger;                 // at that op
 };
@@ -35,6 +36,7 @@ struct Plan {
 struct PlanSet {
   std::vector<Plan> plans;
   int64_t arena_bytes = 0;
+  int64_t disk_bytes = 0;
 };
 
 PlanSet make_plans(std::vector<Program> programs);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "plan/lifetimes.h"
 #include "plan/packing.h"
+#include "program/offload.h"
 
 namespace ebb {
 
@@ -108,13 +109,10 @@ class LiveBytes {
 class Stages {
  public:
   Stages(const Program& program, int64_t stages, const CostModel& costs, bool count_gradients)
-      : marks_(program.marks), stages_(stages), live_(program, count_gradients) {
-    const std::vector<int64_t> times = program.repeats();
-    seconds_.resize(program.ops.size() + 1);
-    for (size_t i = 0; i < program.ops.size(); ++i) {
-      seconds_[i + 1] =
-          seconds_[i] + static_cast<double>(times[i]) * costs.seconds(program.ops[i].params);
-    }
+      : marks_(program.marks),
+        stages_(stages),
+        live_(program, count_gradients),
+        time_(program, costs) {
     marks_.push_back(static_cast<int>(program.ops.size()));
   }
 
@@ -124,7 +122,7 @@ class Stages {
     const int64_t before = live_.across(begin);
     Stage made{live_.most(begin, end) - before, live_.across(end) - before, 0};
     for (size_t i = index; i + 1 < marks_.size() - extra(); i += stages_) {
-      made.seconds += seconds_[marks_[i + 1]] - seconds_[marks_[i]];
+      made.seconds += time_.of(marks_[i], marks_[i + 1]);
     }
     return made;
   }
@@ -137,7 +135,7 @@ class Stages {
   std::vector<int> marks_;
   int64_t stages_;
   LiveBytes live_;
-  std::vector<double> seconds_;  // before each op
+  ProgramTime time_;
 };
 
 int64_t gradient_bytes(const DitConfig& config, const Storage& storage) {
@@ -151,13 +149,16 @@ int64_t gradient_bytes(const DitConfig& config, const Storage& storage) {
 
 }  // namespace
 
-int64_t state_bytes(const DitConfig& config, const StepSpec& spec, const Storage& storage) {
-  int64_t bytes = aligned(spec.loader_bytes);
+int64_t state_bytes(const DitConfig& config, const StepSpec& spec, const Storage& storage,
+                    const Offload& offload) {
+  int64_t bytes = aligned(spec.loader_bytes) + (offload.any() ? aligned(kTransferBytes) : 0);
   for (const ParamSpec& p : parameters(config)) {
     const int64_t n = element_count(p.shape);
-    bytes += aligned(n * dtype_bytes(storage.weight_of(p)));
+    const bool weight_away = offload.weights && offload.covers(p);
+    if (!weight_away) bytes += aligned(n * dtype_bytes(storage.weight_of(p)));
     if (!p.trained() || !spec.update) continue;
-    if (storage.splits(p)) bytes += aligned(n * dtype_bytes(DType::i16));
+    if (!weight_away && storage.splits(p)) bytes += aligned(n * dtype_bytes(DType::i16));
+    if (offload.state && offload.covers(p)) continue;
     if (storage.moments_of(p) == Moments::coded) {
       bytes += 2 * (aligned(n) + aligned((n + kMomentBlock - 1) / kMomentBlock * 4));
     } else {
@@ -231,15 +232,20 @@ Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choice
   p.shapes = block_shapes(config);
   const auto options = static_cast<int64_t>(p.options.size());
   const auto shapes = static_cast<int64_t>(p.shapes.size());
+  // What is fetched ahead for a block is alive in the stage before it: with transfers, one more
+  // block at either end gives all that are looked at neighbours like themselves.
+  const int64_t ends = choices.offload.any() ? 1 : 0;
   DitConfig sampled = config;
-  sampled.blocks.clear();
-  std::vector<KeepSet> keep;
+  sampled.blocks.assign(ends, p.shapes[0]);
+  std::vector<KeepSet> keep(ends, p.options.back());
   for (const BlockShape& shape : p.shapes) {
     for (const KeepSet& option : p.options) {
       sampled.blocks.push_back(shape);
       keep.push_back(option);
     }
   }
+  sampled.blocks.insert(sampled.blocks.end(), ends, p.shapes[0]);
+  keep.insert(keep.end(), ends, p.options.back());
   StepSpec written = spec;
   written.choices = choices;
   written.choices.schedule = plain_schedule(keep);
@@ -248,17 +254,17 @@ Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choice
   // All gradients live through a loop over whole steps; otherwise they come and go with their
   // block.
   const bool all_gradients = accumulates && !choices.layer_major;
-  const int64_t blocks = options * shapes;
+  const auto blocks = static_cast<int64_t>(keep.size());
   const Stages stages(program, 2 * blocks + 3, costs, !all_gradients);
-  const int64_t state = state_bytes(config, spec, choices.storage) +
+  const int64_t state = state_bytes(config, spec, choices.storage, choices.offload) +
                         (all_gradients ? gradient_bytes(config, choices.storage) : 0);
   p.embed_peak = state + stages.most_before(1);
   p.start_bytes = state + stages.across(1);
   p.forward.assign(shapes, std::vector<Stage>(options));
   p.backward = p.forward;
-  for (int64_t i = 0; i < blocks; ++i) {
-    p.forward[i / options][i % options] = stages.stage(1 + i);
-    p.backward[i / options][i % options] = stages.stage(1 + blocks + (blocks - i));
+  for (int64_t i = 0; i < options * shapes; ++i) {
+    p.forward[i / options][i % options] = stages.stage(1 + ends + i);
+    p.backward[i / options][i % options] = stages.stage(1 + blocks + (blocks - ends - i));
   }
   p.turn = stages.stage(1 + blocks);
   p.embed_backward = stages.stage(2 * blocks + 2);
@@ -267,7 +273,7 @@ Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choice
     p.update = stages.stage(static_cast<int64_t>(program.marks.size()) - 1);
     p.update.seconds = 0;
   }
-  p.input_bytes = p.forward[0][options - 1].delta;
+  p.input_bytes = std::max<int64_t>(0, p.forward[0][options - 1].delta);
   p.fixed_seconds = stages.stage(0).seconds + p.embed_backward.seconds +
                     state_seconds(config, spec, choices.storage, all_gradients, late_update, costs);
   return p;

@@ -37,7 +37,8 @@ Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choice
                      const std::optional<KeepSet>& also = {});
 
 // What the state takes: residents, in bytes, and the seconds that go into updating it.
-int64_t state_bytes(const DitConfig& config, const StepSpec& spec, const Storage& storage);
+int64_t state_bytes(const DitConfig& config, const StepSpec& spec, const Storage& storage,
+                    const Offload& offload);
 double update_seconds(const DitConfig& config, const StepSpec& spec, const Storage& storage,
                       const CostModel& costs);
 

@@ -28,6 +28,18 @@ std::vector<int64_t> micro_batch_sizes(int64_t batch) {
   return sizes;
 }
 
+// A parameter's state goes to the file after its update: with release, while the next layer runs.
+std::vector<Offload> offloads(const Forced& forced, bool release) {
+  std::vector<Offload> all = {{}};
+  if (!forced.allowed.offload) return all;
+  all.push_back({false, false, true});
+  if (!release) return all;
+  for (const bool inputs : {false, true}) {
+    for (const bool weights : {false, true}) all.push_back({true, weights, inputs});
+  }
+  return all;
+}
+
 // The ways to carry out the step, but for the schedule.
 std::vector<Choices> ways(const StepSpec& spec, const Forced& forced) {
   std::vector<Choices> all;
@@ -43,7 +55,9 @@ std::vector<Choices> ways(const StepSpec& spec, const Forced& forced) {
         // With one micro-batch both orders are the same; without release the order of layers
         // only takes memory.
         if (!forced.layer_major && layer_major && (!several || !release)) continue;
-        all.push_back({size, layer_major, release, {}});
+        for (const Offload& offload : offloads(forced, release)) {
+          all.push_back({size, layer_major, release, {}, {}, offload});
+        }
       }
     }
   }
@@ -86,11 +100,14 @@ std::vector<Storage> state_storages(const StepSpec& spec, const Forced& f, const
   return all;
 }
 
-// What a technique that changes numbers must at least gain to be worth it.
-double with_reluctance(double seconds, const Storage& s) {
+// What a technique that changes numbers, or wears a disk, must at least gain to be worth it.
+double with_reluctance(double seconds, const Choices& choices) {
   constexpr double kEach = 0.03;
-  const int count = (s.activation != DType::f32) + (s.gradient != DType::f32) +
-                    (s.moments != Moments::f32) + (s.ema != DType::f32);
+  const Storage& s = choices.storage;
+  const Offload& o = choices.offload;
+  const int count = o.state + o.weights + o.inputs + (s.activation != DType::f32) +
+                    (s.gradient != DType::f32) + (s.moments != Moments::f32) +
+                    (s.ema != DType::f32);
   return seconds * (1 + kEach * count);
 }
 
@@ -123,18 +140,10 @@ std::vector<Candidate> step_candidates(const DitConfig& config, const StepSpec& 
   check_forced(forced, spec);
   std::vector<Candidate> all;
   for (const Storage& working : working_storages(spec, forced)) {
-    const int64_t bytes = state_bytes(config, spec, working);
-    const double seconds = spec.update ? update_seconds(config, spec, working, costs) : 0;
-    struct Stored {
-      Storage storage;
-      int64_t more_bytes;
-      double more_seconds;
+    const std::vector<Storage> states = state_storages(spec, forced, working);
+    const auto updating = [&](const Storage& storage) {
+      return spec.update ? update_seconds(config, spec, storage, costs) : 0;
     };
-    std::vector<Stored> states;
-    for (const Storage& storage : state_storages(spec, forced, working)) {
-      states.push_back({storage, state_bytes(config, spec, storage) - bytes,
-                        spec.update ? update_seconds(config, spec, storage, costs) - seconds : 0});
-    }
     for (Choices way : ways(spec, forced)) {
       way.storage = working;
       const Profile profile = profile_step(config, spec, way, costs, device, forced.keep);
@@ -142,21 +151,27 @@ std::vector<Candidate> step_candidates(const DitConfig& config, const StepSpec& 
           forced.keep ? std::vector<Schedule>{plain_schedule(
                             std::vector<KeepSet>(config.depth(), *forced.keep))}
                       : schedules(profile, config.depth());
+      std::vector<int64_t> more_bytes;
+      std::vector<double> more_seconds;
+      for (const Storage& state : states) {
+        more_bytes.push_back(state_bytes(config, spec, state, way.offload) -
+                             state_bytes(config, spec, working, way.offload));
+        more_seconds.push_back(updating(state) - updating(working));
+      }
       for (const Schedule& schedule : found) {
         const Estimate e = estimate(profile, config, schedule);
-        for (const Stored& state : states) {
+        for (size_t i = 0; i < states.size(); ++i) {
           Choices choices = way;
           choices.schedule = schedule;
-          choices.storage = state.storage;
-          all.push_back(
-              {std::move(choices), e.bytes + state.more_bytes, e.seconds + state.more_seconds});
+          choices.storage = states[i];
+          all.push_back({std::move(choices), e.bytes + more_bytes[i], e.seconds + more_seconds[i]});
         }
       }
     }
   }
   std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
-    return std::pair(with_reluctance(a.seconds, a.choices.storage), a.bytes) <
-           std::pair(with_reluctance(b.seconds, b.choices.storage), b.bytes);
+    return std::pair(with_reluctance(a.seconds, a.choices), a.bytes) <
+           std::pair(with_reluctance(b.seconds, b.choices), b.bytes);
   });
   std::vector<Candidate> front;
   for (Candidate& candidate : all) {
@@ -189,6 +204,12 @@ std::vector<TechniqueUse> techniques_in_use(const DitConfig& config, const StepS
   }
   if (c.release && spec.update) {
     used.push_back({"release", spec.norm_first() ? "two passes" : "one pass", "exact"});
+  }
+  if (c.offload.any()) {
+    std::string what = c.offload.state ? "moments, average" : "";
+    if (c.offload.weights) what += ", weights";
+    if (c.offload.inputs) what += what.empty() ? "block inputs" : ", block inputs";
+    used.push_back({"offload", what, "exact"});
   }
   const auto stored = [&](const char* name, DType type) {
     if (type == DType::f32) return;

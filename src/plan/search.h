@@ -11,12 +11,14 @@
 
 namespace ebb {
 
-// Techniques that change numbers, of which the planner may make use.
+// Techniques of which the planner may make use only if it is told so: those that change numbers,
+// and those that need something of the user's.
 struct Allowed {
   bool bf16 = false, fp16 = false;  // activations and working weights
   bool grad16 = false;              // gradients in bf16
   bool adam8 = false;               // moments of 8 bits
   bool ema16 = false;               // the average in bf16
+  bool offload = false;             // changes none: what may be kept in a file
 };
 
 // What the user has decided; the rest is the planner's.

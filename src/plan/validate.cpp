@@ -21,8 +21,8 @@ class Owners {
   void claim(int id, const std::string& op) {
     const int64_t begin = plan_.offsets[id];
     const int64_t end = begin + plan_.program.buffers[id].bytes();
-    require(begin >= 0 && end <= arena_bytes_, "plan: {} ends at byte {} of an arena of {}",
-            name(id), end, arena_bytes_);
+    require(begin >= 0 && end <= arena_bytes_, "plan: {} ends at byte {} of {}", name(id), end,
+            arena_bytes_);
     if (begin == end) return;
     auto next = held_.lower_bound(begin);
     if (next != held_.begin()) {
@@ -91,6 +91,7 @@ class Walk {
       : plan_(plan),
         program_(plan.program),
         owners_(plan, arena_bytes),
+        disk_owners_(plan, plan.disk_bytes),
         alive_(program_.buffers.size()),
         written_(program_.buffers.size()),
         home_(program_.buffers.size(), kNone),
@@ -108,6 +109,7 @@ class Walk {
       if (program_.buffers[i].resident) begin(static_cast<int>(i), "start", true);
     }
     for (const Buf b : program_.inputs) begin(b.id, "start", true);
+    check_disk();
     for (const Instance& at : unrolled(program_)) step(at);
     for (const Buf b : program_.outputs) {
       require(written_[b.id], "program: nothing writes the output {}", name(b.id));
@@ -140,6 +142,16 @@ class Walk {
                   program_.ops[i].name);
         }
       }
+    }
+  }
+
+  // What lies in the file is touched by transfers alone, and they touch one thing there each.
+  void check_disk() const {
+    for (const Op& op : program_.ops) {
+      const bool transfer = std::holds_alternative<Transfer>(op.params);
+      int64_t on_disk = 0;
+      for (const Buf b : touched(op)) on_disk += program_.buffer(program_.root(b)).on_disk ? 1 : 0;
+      require(on_disk == 0 || (transfer && on_disk == 1), "program: {} works on the file", op.name);
     }
   }
 
@@ -182,16 +194,20 @@ class Walk {
   }
 
   void begin(int id, const std::string& op, bool holds_value) {
-    if (!alive_[id]) owners_.claim(id, op);
+    if (!alive_[id]) claim(id, op);
     alive_[id] = true;
     if (holds_value) written_[id] = true;
-    require(program_.buffers[id].resident || program_.buffers[id].bytes() == 0 ||
-                plan_.offsets[id] >= plan_.resident_bytes,
+    require(program_.buffers[id].resident || program_.buffers[id].on_disk ||
+                program_.buffers[id].bytes() == 0 || plan_.offsets[id] >= plan_.resident_bytes,
             "plan: {} lies among the residents", name(id));
   }
 
+  void claim(int id, const std::string& op) {
+    (program_.buffers[id].on_disk ? disk_owners_ : owners_).claim(id, op);
+  }
+
   void end(int id) {
-    if (alive_[id]) owners_.release(id);
+    if (alive_[id]) (program_.buffers[id].on_disk ? disk_owners_ : owners_).release(id);
     alive_[id] = false;
     written_[id] = false;
   }
@@ -234,7 +250,7 @@ class Walk {
 
   const Plan& plan_;
   const Program& program_;
-  Owners owners_;
+  Owners owners_, disk_owners_;  // of the arena, of the file
   std::vector<bool> alive_, written_;
   std::vector<int> home_;                 // the one loop whose ops touch it
   std::vector<int> last_op_;              // that touches it

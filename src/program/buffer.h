@@ -47,6 +47,7 @@ struct Buffer {
   DType type = DType::f32;
   Shape shape;
   bool resident = false;  // keeps its contents from one run of the program to the next
+  bool on_disk = false;   // lies in a file: only transfers touch it
   View view = {};         // without `of`: a buffer with bytes of its own
 
   bool is_view() const { return static_cast<bool>(view.of); }

@@ -407,12 +407,30 @@ struct FlowStep {
   double flops() const { return 4.0 * B * C * n; }
 };
 
+// ---- the disk --------------------------------------------------------------------------------
+
+// n elements between memory and a file, beside the ops that stand between its begin and its end.
+//   fetch_begin  on disk (n) -> x (n)      fetch_end  updates x: there from here on
+//   store_begin  x (n) -> on disk (n)      store_end  reads x: written from here on
+// Carried out in the order in which they begin.
+struct Transfer {
+  static constexpr const char* kName = "transfer";
+  enum class Part : uint8_t { fetch_begin, fetch_end, store_begin, store_end };
+  Part part;
+  int64_t n;
+  DType type = DType::f32;
+  bool begins() const { return part == Part::fetch_begin || part == Part::store_begin; }
+  bool fetches() const { return part == Part::fetch_begin || part == Part::fetch_end; }
+  double flops() const { return 0; }
+};
+
 using OpParams =
     std::variant<FillNormal, DrawTimes, DropLabels, Diffuse, FillTime, Patchify, Unpatchify,
                  UnpatchifyBackward, AddPositions, TimeEmbed, LabelEmbed, LabelEmbedBackward,
                  Linear, LinearBackwardInput, LinearBackwardParams, Silu, SiluBackward, Gelu, Add,
                  AddTo, Repeat, Zero, AdaLN, AdaLNBackward, AddGated, AddGatedBackward, QkNorm,
                  QkNormBackward, Attention, AttentionBackward, DdpmLoss, FlowLoss, SumLosses,
-                 SquaredNorm, ClipScale, AdamW, LabelsAndNull, Guide, DiffusionStep, FlowStep>;
+                 SquaredNorm, ClipScale, AdamW, LabelsAndNull, Guide, DiffusionStep, FlowStep,
+                 Transfer>;
 
 }  // namespace ebb

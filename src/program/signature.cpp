@@ -281,6 +281,24 @@ Signature of(const FlowStep& op) {
   return s;
 }
 
+// ---- the disk ---------------------------------------------------------------------------------
+
+Signature of(const Transfer& op) {
+  const Arg x = typed(op.type, "x", {op.n});
+  const Arg disk = typed(op.type, "disk", {op.n});
+  switch (op.part) {
+    case Transfer::Part::fetch_begin:
+      return {{disk}, {x}, {}};
+    case Transfer::Part::fetch_end:
+      return {{}, {}, {x}};
+    case Transfer::Part::store_begin:
+      return {{x}, {disk}, {}};
+    case Transfer::Part::store_end:
+      return {{x}, {}, {}};
+  }
+  return {};
+}
+
 }  // namespace
 
 Signature signature(const OpParams& params) {

@@ -19,8 +19,14 @@ double now() {
 
 }  // namespace
 
-Executor::Executor(const Plan& plan, const Device& device, std::byte* arena, Mode mode)
-    : plan_(plan), device_(device), arena_(arena), mode_(mode) {
+Executor::Executor(const Plan& plan, const Device& device, Memory memory, Mode mode)
+    : plan_(plan),
+      device_(device),
+      arena_(memory.arena),
+      disk_(memory.disk),
+      mode_(mode),
+      tickets_(plan.program.buffers.size()) {
+  require(plan.disk_bytes == 0 || disk_ != nullptr, "executor: {} needs a disk", plan.program.name);
   bind();
   if (mode == Mode::timed) note_live_bytes();
   if (mode == Mode::debug_memory) note_host_owned();
@@ -32,6 +38,7 @@ void Executor::bind() {
     Bound bound;
     const auto note = [&](Buf b) {
       const Buf root = program.root(b);
+      if (program.buffer(root).on_disk) return;
       bound.end =
           std::max(bound.end, plan_.offsets[root.id] + aligned(program.buffer(root).bytes()));
       bound.moves |= program.buffer(b).view.stride != 0;
@@ -59,7 +66,7 @@ void Executor::bind() {
 void Executor::note_live_bytes() {
   live_bytes_.assign(plan_.program.ops.size() + 1, 0);
   for (size_t b = 0; b < plan_.held.size(); ++b) {
-    if (plan_.held[b].empty()) continue;
+    if (plan_.held[b].empty() || plan_.program.buffers[b].on_disk) continue;
     live_bytes_[plan_.held[b].begin] += plan_.program.buffers[b].bytes();
     live_bytes_[plan_.held[b].end] -= plan_.program.buffers[b].bytes();
   }
@@ -70,7 +77,7 @@ void Executor::note_live_bytes() {
 void Executor::note_host_owned() {
   host_owned_.assign(plan_.program.buffers.size(), false);
   for (size_t b = 0; b < plan_.program.buffers.size(); ++b) {
-    host_owned_[b] = plan_.program.buffers[b].resident;
+    host_owned_[b] = plan_.program.buffers[b].resident && !plan_.program.buffers[b].on_disk;
   }
   for (const Op& op : plan_.program.ops) {
     for (const auto* list : {&op.reads, &op.writes, &op.updates}) {
@@ -123,6 +130,12 @@ void Executor::run_op(int index, int64_t iteration, const Scalars& scalars) {
 
 void Executor::call(int index, int64_t iteration, const Scalars& scalars) {
   const Bound& bound = bound_[index];
+  const Op& op = plan_.program.ops[index];
+  peak_bytes_ = std::max(peak_bytes_, bound.end);
+  if (const auto* transfer = std::get_if<Transfer>(&op.params)) {
+    run_transfer(*transfer, op);
+    return;
+  }
   Call made;
   made.reads = bound.reads;
   made.writes = bound.writes;
@@ -130,8 +143,31 @@ void Executor::call(int index, int64_t iteration, const Scalars& scalars) {
   made.scratch = bound.scratch;
   made.scalars = &scalars;
   made.iteration = iteration;
-  peak_bytes_ = std::max(peak_bytes_, bound.end);
-  device_.run(plan_.program.ops[index].params, made);
+  device_.run(op.params, made);
+}
+
+// Between its begin and its end a transfer has its memory to itself: so says the plan.
+void Executor::run_transfer(const Transfer& transfer, const Op& op) {
+  const auto bytes = [&](Buf b) { return plan_.program.buffer(b).bytes(); };
+  const auto offset = [&](Buf b) { return plan_.offsets[b.id]; };
+  switch (transfer.part) {
+    case Transfer::Part::fetch_begin: {
+      const Buf to = op.writes[0];
+      tickets_[to.id] = disk_->fetch(place(to), offset(op.reads[0]), bytes(to));
+      return;
+    }
+    case Transfer::Part::store_begin: {
+      const Buf from = op.reads[0];
+      tickets_[from.id] = disk_->store(place(from), offset(op.writes[0]), bytes(from));
+      return;
+    }
+    case Transfer::Part::fetch_end:
+      disk_->wait(tickets_[op.updates[0].id]);
+      return;
+    case Transfer::Part::store_end:
+      disk_->wait(tickets_[op.reads[0].id]);
+      return;
+  }
 }
 
 void Executor::poison(int buffer) {
@@ -157,6 +193,13 @@ void Executor::run_op_checked(int index, int64_t iteration, const Scalars& scala
   const Op& op = program.ops[index];
   Bound& bound = bound_[index];
   if (bound.moves) move_on(index, iteration);
+  if (const auto* transfer = std::get_if<Transfer>(&op.params)) {
+    call(index, iteration, scalars);  // nothing is poisoned while it goes on: it ends here
+    if (transfer->begins()) {
+      disk_->wait(tickets_[(transfer->fetches() ? op.writes : op.reads)[0].id]);
+    }
+    return;
+  }
   const auto contains = [](const std::vector<Buf>& list, Buf b) {
     return std::find(list.begin(), list.end(), b) != list.end();
   };
@@ -168,7 +211,8 @@ void Executor::run_op_checked(int index, int64_t iteration, const Scalars& scala
     bound.reads[i] = copies[i].data();
   }
   for (int id = 0; id < static_cast<int>(program.buffers.size()); ++id) {
-    const bool kept = program.buffers[id].resident || contains(program.inputs, Buf{id});
+    const Buffer& b = program.buffers[id];
+    const bool kept = b.resident || b.on_disk || contains(program.inputs, Buf{id});
     if (!kept && born_at(id, index, iteration)) poison(id);
   }
 

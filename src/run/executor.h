@@ -6,6 +6,7 @@
 
 #include "plan/plan.h"
 #include "program/op.h"
+#include "run/disk_store.h"
 
 namespace ebb {
 
@@ -24,8 +25,8 @@ class Executor {
     debug_memory,  // proves each op's declarations while it runs; slow, for small programs
   };
 
-  // The plan, the device and the arena must outlive it. The arena holds at least plan.bytes.
-  Executor(const Plan& plan, const Device& device, std::byte* arena, Mode mode = Mode::normal);
+  // All must outlive it. The arena holds at least plan.bytes, the disk plan.disk_bytes, if any.
+  Executor(const Plan& plan, const Device& device, Memory memory, Mode mode = Mode::normal);
 
   void run(const Scalars& scalars);
 
@@ -60,6 +61,7 @@ class Executor {
   void run_ops(int begin, int end, int64_t iteration, const Scalars& scalars);
   void run_op(int index, int64_t iteration, const Scalars& scalars);
   void call(int index, int64_t iteration, const Scalars& scalars);
+  void run_transfer(const Transfer& transfer, const Op& op);
   void run_op_checked(int index, int64_t iteration, const Scalars& scalars);
   void move_on(int index, int64_t iteration);
   void poison(int buffer);
@@ -68,8 +70,10 @@ class Executor {
   const Plan& plan_;
   const Device& device_;
   std::byte* arena_;
+  DiskStore* disk_;
   Mode mode_;
   std::vector<Bound> bound_;
+  std::vector<DiskStore::Ticket> tickets_;  // by buffer in memory: of its last transfer
   int64_t peak_bytes_ = 0;
   std::vector<int64_t> live_bytes_;  // at each op; for the timeline
   std::vector<bool> host_owned_;     // by buffer: no op touches it, other threads may

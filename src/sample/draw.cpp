@@ -18,12 +18,12 @@ std::vector<Program> sampler_programs(const DitConfig& config, const SamplerSpec
 }
 
 Drawer::Drawer(const Plan& start, const Plan& step, const SamplerSpec& spec,
-               const DitConfig& config, const Device& device, std::byte* arena)
-    : start_(start), step_(step), spec_(spec), config_(config), device_(device), arena_(arena) {}
+               const DitConfig& config, const Device& device, Memory memory)
+    : start_(start), step_(step), spec_(spec), config_(config), device_(device), memory_(memory) {}
 
 void Drawer::draw(int64_t count, const LabelOf& label_of, uint64_t seed, const Take& take) {
-  Executor start(start_, device_, arena_);
-  Executor step(step_, device_, arena_);
+  Executor start(start_, device_, memory_);
+  Executor step(step_, device_, memory_);
   const int64_t values = spec_.batch * config_.channels * config_.pixels();
   const std::vector<Scalars> schedule = sampler_schedule(spec_);
   for (int64_t first = 0; first < count; first += spec_.batch) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "plan/plan.h"
+#include "run/disk_store.h"
 #include "sample/sampler.h"
 
 namespace ebb {
@@ -17,9 +18,9 @@ std::vector<Program> sampler_programs(const DitConfig& config, const SamplerSpec
 
 class Drawer {
  public:
-  // start, step: plans of sampler_programs(). All must outlive it; the arena holds the weights.
+  // start, step: plans of sampler_programs(). All must outlive it; the memory holds the weights.
   Drawer(const Plan& start, const Plan& step, const SamplerSpec& spec, const DitConfig& config,
-         const Device& device, std::byte* arena);
+         const Device& device, Memory memory);
 
   // Draws `count` samples, a whole batch at a time (the last one filled up and cut).
   // take(first, count, values): (count, C, S, S) of the samples first .. first + count - 1; it is
@@ -37,7 +38,7 @@ class Drawer {
   const SamplerSpec& spec_;
   const DitConfig& config_;
   const Device& device_;
-  std::byte* arena_;
+  Memory memory_;
   int64_t peak_bytes_ = 0;
 };
 

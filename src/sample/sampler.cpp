@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "kernels/diffusion_tables.h"
 #include "model/dit.h"
+#include "program/offload.h"
 
 namespace ebb {
 
@@ -43,10 +44,23 @@ class SamplerWriter {
       flow_step(x, next);
     }
     b_.output(next);
-    return b_.finish();
+    const std::vector<bool> disk = on_disk();
+    return offloaded(b_.finish(), disk);
   }
 
  private:
+  // By buffer: whether the step keeps it in the file.
+  std::vector<bool> on_disk() const {
+    std::vector<bool> disk(b_.program().buffers.size());
+    for (const ParamSpec& spec : parameters(config_)) {
+      const Buf weight = params_.weight(spec.name);
+      const bool average = b_.program().buffer(weight).purpose == Purpose::ema;
+      disk[weight.id] =
+          spec_.offload.covers(spec) && (average ? spec_.offload.state : spec_.offload.weights);
+    }
+    return disk;
+  }
+
   bool guided() const { return spec_.guidance != 1 && config_.classes > 0; }
 
   void diffusion_step(Buf x, Buf next) {

@@ -23,6 +23,7 @@ struct SamplerSpec {
   bool clip = false;                  // clamp the predicted clean image to [-1, 1] (ddpm and ddim)
   std::string weights_prefix = "ema.";  // "" for the raw weights
   Storage storage = {};                 // of the weights, and of what is computed with them
+  Offload offload = {};                 // of the weights, as the step has it
 };
 
 // Fails with Exit::usage when the sampler does not fit the model's objective.

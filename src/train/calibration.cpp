@@ -17,6 +17,7 @@
 #include "formats/input_file.h"
 #include "formats/json_reader.h"
 #include "kernels/cpu/device.h"
+#include "run/disk_store.h"
 #include "run/process.h"
 
 namespace ebb {
@@ -25,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kVersion = 5;  // of the file and of how is measured
+constexpr int64_t kVersion = 6;  // of the file and of how is measured
 constexpr int64_t kMostBytes = 1 << 20;
 constexpr int64_t kBusySeconds = 600;  // for so long a disturbed measurement is better than none
 constexpr size_t kMostMachines = 16, kMostPoints = 1000;
@@ -131,14 +132,11 @@ void write_machines(const fs::path& path, const std::vector<Kept>& machines) {
 // ---- this machine
 
 // Measured over the very shapes that would be measured now.
-bool is_complete(const Calibration& calibration) {
-  const std::vector<OpParams> shapes = calibration_shapes();
+bool is_complete(const Calibration& calibration, const std::vector<CostPoint>& wanted) {
   const std::vector<CostPoint>& points = calibration.points;
-  return std::equal(points.begin(), points.end(), shapes.begin(), shapes.end(),
-                    [](const CostPoint& point, const OpParams& shape) {
-                      const CostPoint wanted = cost_point(shape, 1);
-                      return point.kind == wanted.kind && point.x == wanted.x &&
-                             point.y == wanted.y;
+  return std::equal(points.begin(), points.end(), wanted.begin(), wanted.end(),
+                    [](const CostPoint& point, const CostPoint& like) {
+                      return point.kind == like.kind && point.x == like.x && point.y == like.y;
                     });
 }
 
@@ -159,10 +157,9 @@ fs::path calibration_file() {
   return {};
 }
 
-Calibration machine_calibration(const fs::path& file, const std::string& machine,
-                                const std::function<Measurement()>& measure) {
+Calibration machine_calibration(const fs::path& file, const Measuring& measuring) {
   const std::string name = printable(file.string());
-  std::string why = "first use on this machine with these threads: measuring";
+  std::string why = measuring.first_use + ": measuring";
   std::vector<Kept> machines;
   std::error_code ignored;
   if (!file.empty() && fs::exists(file, ignored)) {
@@ -173,21 +170,18 @@ Calibration machine_calibration(const fs::path& file, const std::string& machine
     }
   }
   const auto found = std::find_if(machines.begin(), machines.end(), [&](const Kept& each) {
-    return each.calibration.machine == machine;
+    return each.calibration.machine == measuring.machine;
   });
   if (found != machines.end()) {
     const bool expired = found->expires != 0 && std::time(nullptr) >= found->expires;
-    if (is_complete(found->calibration) && !expired) return found->calibration;
+    if (is_complete(found->calibration, measuring.wanted) && !expired) return found->calibration;
     why = expired ? "the last was made while other programs ran: measuring again"
                   : name + " is of another version: measuring again";
     machines.erase(found);
   }
-  fmt::print(stderr, "calibration: {}, about 5 s\n", why);
-  const Measurement measured = measure();
-  Calibration made{machine, {}};
-  for (const OpTiming& timing : measured.timings) {
-    made.points.push_back(cost_point(timing.params, timing.seconds));
-  }
+  fmt::print(stderr, "calibration: {}, about {} s\n", why, measuring.seconds);
+  const Measurement measured = measuring.measure();
+  const Calibration made{measuring.machine, measured.points};
   if (made.points.empty()) {
     fmt::print(stderr,
                "warning: calibration: the measuring process died: predicted times are those "
@@ -268,14 +262,45 @@ Measurement calibrate_apart() {
   if (status != 0 || numbers.size() != shapes.size() + 1) return {};
   constexpr double kDisturbing = 0.15;
   Measurement made{{}, numbers.back() > kDisturbing};
-  for (size_t i = 0; i < shapes.size(); ++i) made.timings.push_back({shapes[i], numbers[i]});
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    made.points.push_back(cost_point(shapes[i], numbers[i]));
+  }
   return made;
+}
+
+std::vector<CostPoint> wanted_points() {
+  std::vector<CostPoint> wanted;
+  for (const OpParams& shape : calibration_shapes()) wanted.push_back(cost_point(shape, 0));
+  return wanted;
+}
+
+// ---- a disk: the seconds of so many bytes, each way
+
+constexpr double kDiskBytes = 1e9;
+
+DiskRates disk_rates(const fs::path& directory) {
+  const auto points = [](double read, double write) {
+    return std::vector<CostPoint>{{"disk read", kDiskBytes, 1, read},
+                                  {"disk write", kDiskBytes, 1, write}};
+  };
+  const auto measure = [&]() -> Measurement {
+    const DiskSpeed speed = measure_disk(directory);
+    return {points(kDiskBytes / speed.read, kDiskBytes / speed.write), false};
+  };
+  const Calibration found = machine_calibration(
+      calibration_file(),
+      {disk_identity(directory), "first use of this disk", 1, points(0, 0), measure});
+  return {kDiskBytes / found.points[0].seconds, kDiskBytes / found.points[1].seconds};
 }
 
 }  // namespace
 
-CostModel machine_costs() {
-  return CostModel(machine_calibration(calibration_file(), cpu_identity(), calibrate_apart));
+CostModel machine_costs(const fs::path& offload) {
+  CostModel costs(machine_calibration(
+      calibration_file(), {cpu_identity(), "first use on this machine with these threads", 5,
+                           wanted_points(), calibrate_apart}));
+  if (!offload.empty()) costs.set_disk(disk_rates(offload));
+  return costs;
 }
 
 }  // namespace ebb

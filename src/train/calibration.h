@@ -16,18 +16,27 @@ namespace ebb {
 std::filesystem::path calibration_file();
 
 struct Measurement {
-  std::vector<OpTiming> timings;  // none: it failed
+  std::vector<CostPoint> points;  // none: it failed
   bool busy = false;              // other programs had more than a little of the CPUs meanwhile
+};
+
+// What is to be measured, and how.
+struct Measuring {
+  std::string machine;            // that it is of
+  std::string first_use;          // why, when there is nothing yet: "first use on this machine"
+  int seconds;                    // that it takes, about
+  std::vector<CostPoint> wanted;  // times apart
+  std::function<Measurement()> measure;
 };
 
 // What the file holds for the machine, or measured now and added to the file, which holds several
 // machines and thread counts side by side. A file that is damaged is made anew, one that cannot be
 // written is a warning: each is a line on stderr and never a failure. What was measured on a busy
 // machine is kept for some minutes only.
-Calibration machine_calibration(const std::filesystem::path& file, const std::string& machine,
-                                const std::function<Measurement()>& measure);
+Calibration machine_calibration(const std::filesystem::path& file, const Measuring& measuring);
 
-// Of this machine with the threads that are set now. The first time takes some seconds.
-CostModel machine_costs();
+// Of this machine with the threads that are set now, and of the disk of a directory, unless it is
+// empty. The first time takes some seconds. Fails with Exit::disk if that directory cannot be used.
+CostModel machine_costs(const std::filesystem::path& offload = {});
 
 }  // namespace ebb

@@ -87,7 +87,7 @@ void save_checkpoint(const std::filesystem::path& path, const CheckpointInfo& in
   std::vector<TensorData> tensors;
   for (const StateTensor& tensor : state.tensors()) {
     TensorData data{tensor.name, TensorType::F32, tensor.shape, nullptr};
-    if (tensor.type == DType::f32) {
+    if (state.is_whole(tensor)) {
       data.data = state.whole(tensor);
     } else {
       data.read = [&state, &tensor](int64_t offset, void* out, int64_t bytes) {

@@ -18,6 +18,9 @@ void print_memory(const PlannedRun& planned, int64_t budget_bytes) {
   }
   fmt::print(" outside {} = {} of {}\n", format_size(planned.outside_bytes),
              format_size(planned.process_bytes()), format_size(budget_bytes));
+  if (planned.plans.disk_bytes > 0) {
+    fmt::print("on disk: {}\n", format_size(planned.plans.disk_bytes));
+  }
 }
 
 void print_techniques(const DitConfig& config, const PlannedRun& planned) {

@@ -56,6 +56,7 @@ class Planner {
     // Pictures are drawn in the step's bytes, as many at a time as fit there.
     made.sampler = spec_.sampler;
     made.sampler->storage = candidate.choices.storage;
+    made.sampler->offload = candidate.choices.offload;
     for (int64_t& batch = made.sampler->batch;; batch = (batch + 1) / 2) {
       std::vector<Program> programs;
       programs.push_back(step());

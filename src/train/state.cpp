@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/error.h"
 #include "base/float16.h"
@@ -21,7 +22,8 @@ std::string scale_name(const std::string& moment) {
 
 }  // namespace
 
-State::State(const Plan& plan, std::byte* arena) : plan_(plan), arena_(arena) {
+State::State(const Plan& plan, Memory memory)
+    : plan_(plan), arena_(memory.arena), disk_(memory.disk) {
   const Program& program = plan.program;
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& b = program.buffers[i];
@@ -44,30 +46,93 @@ const StateTensor& State::at(const std::string& name) const {
   return *found;
 }
 
-CodedBlock State::coded(const StateTensor& t, int64_t first) const {
-  return {place<uint8_t>(t.values) + first, place<float>(t.beside) + first / kMomentBlock};
+template <typename T>
+void State::get(Buf b, int64_t first, T* values, int64_t count) const {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+  const int64_t offset = plan_.offsets[b.id] + first * kSize;
+  if (plan_.program.buffer(b).on_disk) {
+    disk_->read(values, offset, count * kSize);
+  } else {
+    std::memcpy(values, arena_ + offset, count * kSize);
+  }
 }
+
+template <typename T>
+void State::put(Buf b, int64_t first, const T* values, int64_t count) {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+  const int64_t offset = plan_.offsets[b.id] + first * kSize;
+  if (plan_.program.buffer(b).on_disk) {
+    disk_->write(values, offset, count * kSize);
+  } else {
+    std::memcpy(arena_ + offset, values, count * kSize);
+  }
+}
+
+namespace {
+
+// Numbers of one type, a part at a time: part(first, count) with a count of kPart at most.
+constexpr int64_t kPart = 64 * kMomentBlock;
+template <typename Part>
+void in_parts(int64_t count, Part part) {
+  for (int64_t at = 0; at < count; at += kPart) part(at, std::min(kPart, count - at));
+}
+
+// A part of a coded moment, taken out of its buffers.
+struct CodedPart {
+  uint8_t codes[kPart];
+  float scales[kPart / kMomentBlock];
+  CodedBlock block(int64_t first) { return {codes + first, scales + first / kMomentBlock}; }
+};
+int64_t block_count(int64_t count) { return (count + kMomentBlock - 1) / kMomentBlock; }
+
+void decode(CodedPart& part, float* values, int64_t count, bool second) {
+  for (int64_t i = 0; i < count; i += kMomentBlock) {
+    const int64_t n = std::min(kMomentBlock, count - i);
+    second ? decode_second(values + i, part.block(i), n)
+           : decode_first(values + i, part.block(i), n);
+  }
+}
+
+void encode(CodedPart& part, const float* values, int64_t count, bool second) {
+  const auto nearest = [](int64_t) { return 0.5f; };
+  for (int64_t i = 0; i < count; i += kMomentBlock) {
+    const int64_t n = std::min(kMomentBlock, count - i);
+    if (!second) {
+      encode_first(part.block(i), values + i, n, nearest);
+      continue;
+    }
+    float roots[kMomentBlock];
+    for (int64_t k = 0; k < n; ++k) roots[k] = std::sqrt(std::max(0.0f, values[i + k]));
+    encode_second(part.block(i), roots, n, nearest);
+  }
+}
+
+}  // namespace
 
 void State::read(const StateTensor& t, int64_t first, float* values, int64_t count) const {
   switch (t.type) {
     case DType::f32:
-      std::copy_n(place<float>(t.values) + first, count, values);
+      get(t.values, first, values, count);
       return;
-    case DType::bf16: {
-      const Bf16* high = place<Bf16>(t.values) + first;
-      const int16_t* low = t.beside ? place<int16_t>(t.beside) + first : nullptr;
-      for (int64_t i = 0; i < count; ++i) {
-        values[i] = low ? SplitFloat{high[i], low[i]}.whole() : static_cast<float>(high[i]);
-      }
+    case DType::bf16:
+      in_parts(count, [&](int64_t at, int64_t n) {
+        Bf16 high[kPart];
+        int16_t low[kPart];
+        get(t.values, first + at, high, n);
+        if (t.beside) get(t.beside, first + at, low, n);
+        for (int64_t i = 0; i < n; ++i) {
+          values[at + i] =
+              t.beside ? SplitFloat{high[i], low[i]}.whole() : static_cast<float>(high[i]);
+        }
+      });
       return;
-    }
     case DType::u8:
-      for (int64_t i = 0; i < count; i += kMomentBlock) {
-        const int64_t n = std::min(kMomentBlock, count - i);
-        const CodedBlock block = coded(t, first + i);
-        is_second_moment(t) ? decode_second(values + i, block, n)
-                            : decode_first(values + i, block, n);
-      }
+      in_parts(count, [&](int64_t at, int64_t n) {
+        CodedPart part;
+        get(t.values, first + at, part.codes, n);
+        get(t.beside, (first + at) / kMomentBlock, part.scales, block_count(n));
+        decode(part, values + at, n, is_second_moment(t));
+      });
       return;
     default:
       throw Bug("state: " + t.name + " is stored as " + dtype_name(t.type));
@@ -77,31 +142,28 @@ void State::read(const StateTensor& t, int64_t first, float* values, int64_t cou
 void State::write(const StateTensor& t, int64_t first, const float* values, int64_t count) {
   switch (t.type) {
     case DType::f32:
-      std::copy_n(values, count, place<float>(t.values) + first);
+      put(t.values, first, values, count);
       return;
-    case DType::bf16: {
-      Bf16* high = place<Bf16>(t.values) + first;
-      int16_t* low = t.beside ? place<int16_t>(t.beside) + first : nullptr;
-      for (int64_t i = 0; i < count; ++i) {
-        const SplitFloat parts = SplitFloat::of(values[i]);
-        high[i] = low ? parts.high : Bf16::nearest(values[i]);
-        if (low) low[i] = parts.low;
-      }
-      return;
-    }
-    case DType::u8:
-      for (int64_t i = 0; i < count; i += kMomentBlock) {
-        const int64_t n = std::min(kMomentBlock, count - i);
-        const CodedBlock block = coded(t, first + i);
-        const auto nearest = [](int64_t) { return 0.5f; };
-        if (!is_second_moment(t)) {
-          encode_first(block, values + i, n, nearest);
-          continue;
+    case DType::bf16:
+      in_parts(count, [&](int64_t at, int64_t n) {
+        Bf16 high[kPart];
+        int16_t low[kPart];
+        for (int64_t i = 0; i < n; ++i) {
+          const SplitFloat parts = SplitFloat::of(values[at + i]);
+          high[i] = t.beside ? parts.high : Bf16::nearest(values[at + i]);
+          low[i] = parts.low;
         }
-        float roots[kMomentBlock];
-        for (int64_t k = 0; k < n; ++k) roots[k] = std::sqrt(std::max(0.0f, values[i + k]));
-        encode_second(block, roots, n, nearest);
-      }
+        put(t.values, first + at, high, n);
+        if (t.beside) put(t.beside, first + at, low, n);
+      });
+      return;
+    case DType::u8:
+      in_parts(count, [&](int64_t at, int64_t n) {
+        CodedPart part;
+        encode(part, values + at, n, is_second_moment(t));
+        put(t.values, first + at, part.codes, n);
+        put(t.beside, (first + at) / kMomentBlock, part.scales, block_count(n));
+      });
       return;
     default:
       throw Bug("state: " + t.name + " is stored as " + dtype_name(t.type));

@@ -8,6 +8,7 @@
 #include "kernels/moment_code.h"
 #include "model/storage.h"
 #include "plan/plan.h"
+#include "run/disk_store.h"
 
 namespace ebb {
 
@@ -23,11 +24,11 @@ struct StateTensor {
   int64_t count() const { return element_count(shape); }
 };
 
-// Both must outlive it. Values are read and written in parts, so that nothing of a tensor's size is
+// All must outlive it. Values are read and written in parts, so that nothing of a tensor's size is
 // taken besides.
 class State {
  public:
-  State(const Plan& plan, std::byte* arena);
+  State(const Plan& plan, Memory memory);
 
   const std::vector<StateTensor>& tensors() const { return tensors_; }  // as the program has them
   const StateTensor& at(const std::string& name) const;
@@ -36,13 +37,18 @@ class State {
   void read(const StateTensor& tensor, int64_t first, float* values, int64_t count) const;
   void write(const StateTensor& tensor, int64_t first, const float* values, int64_t count);
 
-  // Of a tensor that is stored in fp32: where it lies.
-  float* whole(const StateTensor& tensor) const { return place<float>(tensor.values); }
+  // Of a tensor that lies in memory in fp32: where.
+  bool is_whole(const StateTensor& tensor) const {
+    return tensor.type == DType::f32 && !plan_.program.buffer(tensor.values).on_disk;
+  }
+  float* whole(const StateTensor& tensor) const {
+    return reinterpret_cast<float*>(arena_ + plan_.offsets[tensor.values.id]);
+  }
 
-  // fill(values, first, count) for every part, in order; what is stored in fp32 is one part.
+  // fill(values, first, count) for every part, in order; what is whole is one part.
   template <typename Fill>
   void fill(const StateTensor& tensor, Fill fill) {
-    if (tensor.type == DType::f32) return fill(whole(tensor), int64_t{0}, tensor.count());
+    if (is_whole(tensor)) return fill(whole(tensor), int64_t{0}, tensor.count());
     constexpr int64_t kPart = 64 * kMomentBlock;
     float part[kPart];
     for (int64_t first = 0; first < tensor.count(); first += kPart) {
@@ -53,14 +59,15 @@ class State {
   }
 
  private:
-  CodedBlock coded(const StateTensor& tensor, int64_t first) const;  // the block that begins there
+  // Elements of a buffer, wherever it lies.
   template <typename T>
-  T* place(Buf b) const {
-    return reinterpret_cast<T*>(arena_ + plan_.offsets[b.id]);
-  }
+  void get(Buf b, int64_t first, T* values, int64_t count) const;
+  template <typename T>
+  void put(Buf b, int64_t first, const T* values, int64_t count);
 
   const Plan& plan_;
   std::byte* arena_;
+  DiskStore* disk_;
   std::vector<StateTensor> tensors_;
 };
 

@@ -10,9 +10,9 @@
 #include "data/loader.h"
 #include "formats/atomic_file.h"
 #include "kernels/cpu/device.h"
-#include "run/arena.h"
 #include "run/executor.h"
 #include "run/process.h"
+#include "run/run_memory.h"
 #include "sample/draw.h"
 #include "sample/output.h"
 #include "train/budget.h"
@@ -41,10 +41,10 @@ class Trainer {
       : o_(options),
         source_(source),
         planned_(planned),
-        arena_(planned.plans.arena_bytes),
-        step_(planned.step_plan(), cpu_device(), arena_.data(),
+        memory_(planned.plans, options.offload),
+        step_(planned.step_plan(), cpu_device(), memory_,
               o_.debug_memory ? Executor::Mode::debug_memory : Executor::Mode::normal),
-        state_(planned.step_plan(), arena_.data()),
+        state_(planned.step_plan(), memory_),
         scale_(uses_fp16()) {}
 
   int run() {
@@ -74,7 +74,7 @@ class Trainer {
   std::span<std::byte> loader_memory() {
     const Plan& plan = planned_.step_plan();
     const Buf b = plan.program.at(kLoaderMemory);
-    return {arena_.data() + plan.offsets[b.id],
+    return {memory_.data() + plan.offsets[b.id],
             static_cast<size_t>(plan.program.buffer(b).bytes())};
   }
 
@@ -236,7 +236,7 @@ class Trainer {
 
   void draw_samples() {
     Drawer drawer(planned_.plans.plans[1], planned_.plans.plans[2], *planned_.sampler, o_.config,
-                  cpu_device(), arena_.data());
+                  cpu_device(), memory_);
     const OutputSpec where = sample_output(o_, source_, done_);
     const auto output = make_output(where);
     drawer.draw(
@@ -249,7 +249,7 @@ class Trainer {
   const TrainOptions& o_;
   const Source& source_;
   const PlannedRun& planned_;
-  const Arena arena_;
+  RunMemory memory_;
   Executor step_;
   State state_;
   LossScale scale_;

@@ -29,6 +29,7 @@ struct TrainOptions {
   int loader_threads = 1;
   bool debug_memory = false;
   int64_t budget_bytes = 0;
+  std::filesystem::path offload;  // the directory for what may be kept in a file; empty: nothing
   bool resume = false;
   std::string settings;  // TOML, written beside the checkpoints and into them
   std::string name;      // of the model, for messages

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <numeric>
 
 #include "base/median.h"
 #include "base/text.h"
@@ -155,6 +156,11 @@ class Samples {
     return clean_.empty() ? *std::min_element(disturbed_.begin(), disturbed_.end())
                           : median(clean_);
   }
+  double mean() const {  // of all
+    const double sum = std::accumulate(clean_.begin(), clean_.end(), 0.0) +
+                       std::accumulate(disturbed_.begin(), disturbed_.end(), 0.0);
+    return sum / static_cast<double>(clean_.size() + disturbed_.size());
+  }
 
  private:
   std::vector<double> clean_, disturbed_;
@@ -220,9 +226,16 @@ std::vector<OpTiming> calibrate_cpu() {
       wanted = true;
     }
   }
+  // A step is a sum of ops, disturbed ones too: it takes as much longer than their medians say as
+  // all that was timed here did.
+  double usual = 0, taken = 0;
+  for (const Samples& each : samples) {
+    usual += each.best_guess();
+    taken += each.mean();
+  }
   std::vector<OpTiming> timings;
   for (size_t i = 0; i < trials.size(); ++i) {
-    timings.push_back({shapes[i], samples[i].best_guess()});
+    timings.push_back({shapes[i], samples[i].best_guess() * std::max(1.0, taken / usual)});
   }
   return timings;
 }

@@ -2,9 +2,12 @@
 
 #include <vector>
 
+#include "base/error.h"
 #include "kernels/cpu/kernels.h"
 
 namespace ebb {
+
+void cpu::run(const Transfer&, const Call&) { throw Bug("transfer: given to the CPU"); }
 
 namespace {
 

@@ -46,6 +46,7 @@ void run(const LabelsAndNull& op, const Call& call);
 void run(const Guide& op, const Call& call);
 void run(const DiffusionStep& op, const Call& call);
 void run(const FlowStep& op, const Call& call);
+[[noreturn]] void run(const Transfer& op, const Call& call);  // a file is not this device's
 
 // Bytes that dissolve with the op. No overload: none.
 template <typename AnyOp>

@@ -67,4 +67,10 @@ void reference(const Zero& op, const Refs<T>& r) {
   std::fill_n(r.writes[0], op.n, T(0));
 }
 
+// Both in memory: there is nothing to wait for.
+template <typename T>
+void reference(const Transfer& op, const Refs<T>& r) {
+  if (op.begins()) std::copy_n(r.reads[0], op.n, r.writes[0]);
+}
+
 }  // namespace ebb
