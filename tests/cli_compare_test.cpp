@@ -44,18 +44,18 @@ class CliCompare : public CliTest {
       // The floor takes every technique that helps.
       EXPECT_TRUE(found > 1 || contains(each["note"], "recompute 3 of 3 blocks")) << each;
     }
-    EXPECT_EQ(found, 5);
+    EXPECT_EQ(found, 6);
   }
 };
 
 TEST_F(CliCompare, EveryRowIsMeasuredAndSaysHowExactItIs) {
-  const Result result = succeed(compare({"--json", "--classes", "3"}));
+  const Result result = succeed(compare({"--json", "--classes", "3", "--offload", "."}));
   const Json table = parsed(result);  // nothing but JSON on stdout
-  EXPECT_TRUE(contains(result.err, "/21 recompute all ...\n")) << result.err;
+  EXPECT_TRUE(contains(result.err, "/22 recompute all ...\n")) << result.err;
   EXPECT_FALSE(contains(result.err, "\r")) << "not on a terminal";
   EXPECT_EQ(table["model"], "DiT 32x3/4");
   EXPECT_EQ(table["batch"], 16);
-  ASSERT_EQ(table["rows"].size(), 21u);
+  ASSERT_EQ(table["rows"].size(), 22u);
   const Json& baseline = table["rows"][0];
   EXPECT_EQ(baseline["technique"], "everything kept");
   EXPECT_EQ(baseline["saved_bytes"], 0);

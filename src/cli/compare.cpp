@@ -114,6 +114,7 @@ std::pair<std::string, std::string> error_and_hint(const Ended& ended) {
 
 struct Row {
   std::string technique, flags, kind, note;
+  bool offloads = false;             // may use the directory that the user named
   bool clips = true;                 // as the baseline does; otherwise the training is another one
   std::vector<double> seconds = {};  // of a step, one of each round
   int64_t peak_bytes = 0;            // of the process, the largest seen
@@ -192,8 +193,10 @@ class ProgressLine {
 
 class Comparison {
  public:
-  Comparison(Words model, int64_t batch)
+  // `offload`: a directory, or nothing.
+  Comparison(Words model, int64_t batch, std::string offload)
       : model_(std::move(model) + Words{fmt::format("--batch={}", batch)}),
+        offload_(std::move(offload)),
         rows_(forced_rows(batch)) {}
 
   void run(int64_t rounds) {
@@ -222,11 +225,16 @@ class Comparison {
   }
 
  private:
+  Words words_of(const std::string& flags, bool offloads) const {
+    return model_ + (flags.empty() ? Words() : split(flags, ' ')) +
+           (offloads ? Words{"--offload=" + offload_} : Words());
+  }
+
   // Of a machine without limits; a budget in `flags` comes later and wins.
-  ordered_json plan(const std::string& flags) const {
+  ordered_json plan(const std::string& flags, bool offloads = false) const {
     const Ended ended =
         run_self(Words{"plan", "--json", "--sample-every=0", "--clip=1", "--memory=1024T"} +
-                 model_ + (flags.empty() ? Words() : split(flags, ' ')));
+                 words_of(flags, offloads));
     if (ended.code != 0) fail_like(ended, "planning");
     return ordered_json::parse(ended.out);
   }
@@ -242,15 +250,21 @@ class Comparison {
     }
     const std::string all = " --allow bf16,adam8,ema16";
     add_planner_row(1.01 * plan(all.substr(1))["floor_bytes"].get<double>(), all);
+    if (offload_.empty()) return;
+    const double away = 1.01 * plan("", true)["floor_bytes"].get<double>();
+    for (const double part : {0.0, 0.5}) {
+      add_planner_row(away + part * std::max(0.0, least - away), "", true);
+    }
   }
 
-  void add_planner_row(double budget, const std::string& allowed = "") {
+  void add_planner_row(double budget, const std::string& allowed = "", bool offloads = false) {
     const double mib = std::ceil(budget / (1 << 20) * 10) / 10;
     const auto bytes = static_cast<int64_t>(mib * (1 << 20));
     Row row{"planner within " + format_size(bytes), fmt::format("--memory {:.1f}M{}", mib, allowed),
             "exact", ""};
+    row.offloads = offloads;
     if (row.flags == rows_.back().flags) return;  // a model so small that budgets hardly differ
-    const ordered_json planned = plan(row.flags);
+    const ordered_json planned = plan(row.flags, offloads);
     for (const ordered_json& use : planned["techniques"]) {
       row.note += fmt::format("{}{} {}", row.note.empty() ? "" : ", ",
                               use["name"].get<std::string>(), use["setting"].get<std::string>());
@@ -272,7 +286,7 @@ class Comparison {
 
   void measure(Row& row) {
     const Ended ended =
-        run_self(Words{"bench", "--json", "--rounds=1"} + model_ + split(row.flags, ' '));
+        run_self(Words{"bench", "--json", "--rounds=1"} + words_of(row.flags, row.offloads));
     if (ended.code == static_cast<int>(Exit::budget)) {
       row.refused = true;
       row.note = error_and_hint(ended).first;
@@ -285,6 +299,7 @@ class Comparison {
   }
 
   const Words model_;
+  const std::string offload_;
   std::vector<Row> rows_;
   int64_t baseline_plan_bytes_ = 0;
 };
@@ -324,7 +339,7 @@ void print_json(const Comparison& comparison, const std::string& model, int64_t 
     r["step_seconds"] = row.measured() ? ordered_json(row.step_seconds()) : nullptr;
     r["slowdown"] = or_null(w.slowdown);
     r["class"] = row.kind;
-    r["flags"] = row.flags;
+    r["flags"] = row.flags + (row.offloads ? " --offload DIR" : "");
     r["note"] = row.note;
     j["rows"].push_back(std::move(r));
   }
@@ -368,8 +383,8 @@ void print_markdown(const Comparison& comparison, const std::string& model, int6
                w.saved_bytes ? format_size(*w.saved_bytes) : "-",
                w.saved_percent ? fmt::format("{:.1f}", *w.saved_percent) : "-",
                row.measured() ? format_seconds(row.step_seconds()) : "-",
-               w.slowdown ? fmt::format("{:.2f}x", *w.slowdown) : "-", row.kind, row.flags,
-               row.note);
+               w.slowdown ? fmt::format("{:.2f}x", *w.slowdown) : "-", row.kind,
+               row.flags + (row.offloads ? " --offload DIR" : ""), row.note);
   }
   print_advice(comparison);
 }
@@ -379,7 +394,7 @@ Words passed_on(const Settings& s) {
   Words words;
   for (const Setting& setting : settings_of("compare")) {
     if (!s.has(setting.name) || setting.name == "batch" || setting.name == "rounds" ||
-        setting.name == "json") {
+        setting.name == "json" || setting.name == "offload") {
       continue;
     }
     std::string value = setting.get(s);  // as TOML: texts are quoted
@@ -397,7 +412,7 @@ int run_compare(Settings s) {
   const Words model = passed_on(s);
   const DitConfig config = resolve_model(s, nullptr);  // refuses a wrong model before any process
   const std::string label = model_label(s, config);
-  Comparison comparison(model, s.batch);
+  Comparison comparison(model, s.batch, resolve_offload(s).string());
   comparison.run(s.rounds);
   if (s.json) {
     print_json(comparison, label, s.batch);

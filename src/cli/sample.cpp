@@ -7,7 +7,7 @@
 #include "cli/resolve.h"
 #include "cli/verbs.h"
 #include "kernels/cpu/device.h"
-#include "run/arena.h"
+#include "run/run_memory.h"
 #include "sample/draw.h"
 #include "sample/output.h"
 #include "train/budget.h"
@@ -63,10 +63,11 @@ struct Planned {
 Planned plan_sampler(const Settings& s, const OutputSpec& output, SamplerSpec spec,
                      int64_t budget) {
   spec.batch = std::min<int64_t>(output.count(), s.sample_batch > 0 ? s.sample_batch : 64);
-  const int64_t outside = outside_bytes(0) + output.held_bytes();
+  const int64_t around = outside_bytes(0) + output.held_bytes();
   while (true) {
     auto programs = sampler_programs(output.config, spec, cpu_device());
     Planned made{spec, make_plans(std::move(programs))};
+    const int64_t outside = around + bookkeeping_bytes(made.plans);
     const bool last = spec.batch == 1 || s.sample_batch > 0;
     if (last || made.plans.arena_bytes + outside <= budget) {
       check_budget(made.plans.arena_bytes, outside, budget,
@@ -94,13 +95,13 @@ int run_sample(Settings s) {
   const Planned planned = plan_sampler(s, where, spec, budget);
   verify_hashes(file);
   const auto output = make_output(where);
-  const Arena arena(planned.plans.arena_bytes);
-  State state(planned.plans.plans[1], arena.data());
+  RunMemory memory(planned.plans, {});
+  State state(planned.plans.plans[1], memory);
   load_state(file, state, info.config);
   fmt::print("{} samples after step {}, {} weights, {} {} steps, guidance {}\n", where.count(),
              info.step, s.weights, sampler_name(spec.kind), spec.steps, spec.guidance);
   Drawer drawer(planned.plans.plans[0], planned.plans.plans[1], planned.spec, info.config,
-                cpu_device(), arena.data());
+                cpu_device(), memory);
   drawer.draw(
       where.count(), [&](int64_t place) { return where.label(place); },
       static_cast<uint64_t>(s.seed),

@@ -153,6 +153,11 @@ List budget_settings() {
   };
 }
 
+Setting offload_directory() {
+  return text("offload", &Settings::offload, "DIR",
+              "a directory on a disk for what may be kept there (default: nothing)");
+}
+
 // What the planner decides unless the user does.
 List technique_settings() {
   return {
@@ -166,8 +171,7 @@ List technique_settings() {
              "update each parameter as soon as its gradient is complete"),
       text("allow", &Settings::allow, "A,B",
            "what may change numbers: bf16, fp16, grad16, adam8, ema16 (default: nothing)"),
-      text("offload", &Settings::offload, "DIR",
-           "a directory on a disk for what may be kept there (default: nothing)"),
+      offload_directory(),
       choice("precision", &Settings::precision, "auto|fp32|bf16|fp16",
              "how activations and working weights are stored"),
       choice("grad-precision", &Settings::grad_precision, "auto|fp32|bf16",
@@ -285,7 +289,7 @@ std::map<std::string, List> make_tables() {
       {model_settings(),
        {class_count(), batch_size("samples of one step"), thread_count(),
         whole("rounds", &Settings::rounds, 1, "how often each row is measured (default 3)", 1000),
-        json()}});
+        offload_directory(), json()}});
   return tables;
 }
 

@@ -100,11 +100,11 @@ class StepWriter {
   // By buffer: whether it is kept in the file.
   std::vector<bool> on_disk() const {
     const Offload& offload = choices_.offload;
-    require(choices_.release || !(offload.state || offload.weights),
-            "step: state on disk without release");
+    const bool state = offload.state || offload.weights;
+    require(!state || (choices_.release && spec_.update), "step: state on disk without release");
     std::vector<bool> disk(b_.program().buffers.size());
     for (const ParamSpec& spec : specs_) {
-      if (!offload.covers(spec)) continue;
+      if (!state || !offload.covers(spec)) continue;
       for (const Buf b : state_.at(spec.name)) {
         const bool weight = b_.program().buffer(b).purpose == Purpose::weight;
         disk[b.id] = weight ? offload.weights : offload.state;

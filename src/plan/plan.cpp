@@ -134,6 +134,27 @@ PlanSet make_plans(std::vector<Program> programs) {
   return set;
 }
 
+int64_t bookkeeping_bytes(const PlanSet& plans) {
+  constexpr int64_t kEach = 32;  // what a small allocation takes at least
+  const auto text = [](const std::string& s) { return static_cast<int64_t>(s.capacity()) + kEach; };
+  int64_t bytes = 0;
+  for (const Plan& plan : plans.plans) {
+    for (const Op& op : plan.program.ops) {
+      const auto touched =
+          static_cast<int64_t>(op.reads.size() + op.writes.size() + op.updates.size());
+      constexpr int64_t kBound = 128;  // the op with its places, without those
+      bytes += static_cast<int64_t>(sizeof(Op)) + kBound + text(op.name) + text(op.layer) +
+               6 * kEach + touched * static_cast<int64_t>(sizeof(Buf) + sizeof(void*));
+    }
+    for (const Buffer& b : plan.program.buffers) {
+      constexpr int64_t kPlaces = 5 * sizeof(int64_t);  // offset, lives, ticket
+      bytes +=
+          static_cast<int64_t>(sizeof(Buffer)) + kPlaces + text(b.name) + text(b.layer) + 2 * kEach;
+    }
+  }
+  return bytes;
+}
+
 std::string plan_csv(const Plan& plan) {
   std::string text = "id,lower,upper,size,offset\n";
   for (size_t i = 0; i < plan.program.buffers.size(); ++i) {

@@ -41,6 +41,9 @@ struct PlanSet {
 
 PlanSet make_plans(std::vector<Program> programs);
 
+// Memory that the plans themselves take, and an executor of each.
+int64_t bookkeeping_bytes(const PlanSet& plans);
+
 // Proves a plan against its program by itself, sharing nothing with the packer; throws a Bug that
 // names the buffers. Used on every plan that is made.
 void validate_plan(const Plan& plan, int64_t arena_bytes);

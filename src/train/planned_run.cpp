@@ -20,24 +20,25 @@ class Planner {
   Planner(const RunSpec& spec, const CostModel& costs)
       : spec_(spec),
         candidates_(step_candidates(spec.config, spec.step, spec.forced, costs, cpu_device())),
-        outside_(outside_bytes(spec.data_bytes) + spec.held_bytes) {}
+        measured_(outside_bytes(spec.data_bytes)),
+        floor_(place(candidates_.back())),
+        outside_(measured_ + spec.held_bytes + bookkeeping_bytes(floor_.plans)) {}
 
   // The fastest that fits, or the smallest.
   PlannedRun plan() const {
     for (const Candidate& candidate : candidates_) {
       // First by the estimate of the arena: placing every buffer takes longer.
       if (candidate.bytes + outside_ > spec_.budget_bytes) continue;
-      PlannedRun made = placed(candidate);
+      PlannedRun made = around(place(candidate));
       if (made.process_bytes() <= spec_.budget_bytes) return made;
     }
-    return placed(candidates_.back());
+    return around(floor_);
   }
 
-  int64_t floor_bytes() const { return placed(candidates_.back()).process_bytes(); }
+  int64_t floor_bytes() const { return around(floor_).process_bytes(); }
 
  private:
-  PlannedRun placed(const Candidate& candidate) const {
-    PlannedRun made = place(candidate);
+  PlannedRun around(PlannedRun made) const {
     made.outside_bytes = outside_;
     made.fits = made.process_bytes() <= spec_.budget_bytes;
     return made;
@@ -70,7 +71,9 @@ class Planner {
 
   const RunSpec& spec_;
   const std::vector<Candidate> candidates_;
-  const int64_t outside_;  // of the arena
+  const int64_t measured_;
+  const PlannedRun floor_;  // the smallest: it does most things twice, so its plan is the longest
+  const int64_t outside_;   // of the arena
 };
 
 WayOut way_out(RunSpec changed, std::string how, const CostModel& costs) {
@@ -119,6 +122,11 @@ std::vector<WayOut> ways_out(const RunSpec& spec, const CostModel& costs) {
   if (f.micro_batch || f.layer_major || f.release || f.keep) {
     ways.push_back(way_out(
         spec, "leaving --recompute, --micro-batch, --order and --release to the planner", costs));
+  }
+  if (!spec.forced.allowed.offload && spec.step.update) {
+    RunSpec away = spec;
+    away.forced.allowed.offload = true;
+    ways.push_back(way_out(away, "--offload DIR", costs));
   }
   for (WayOut& way : lossy_ways_out(spec, costs)) ways.push_back(std::move(way));
   if (spec.step.batch > 1) {
@@ -173,7 +181,7 @@ void refuse_budget(const RunSpec& spec, const PlannedRun& planned, const CostMod
   std::string last;
   for (const WayOut& way : ways) {
     const std::string flag = way.how.substr(0, way.how.find(' '));
-    if (named.size() == 2 || flag == last) continue;
+    if (named.size() == 3 || flag == last) continue;
     last = flag;
     named.push_back(fmt::format("{} would need {}", way.how, format_size(way.floor_bytes)));
   }
@@ -181,7 +189,8 @@ void refuse_budget(const RunSpec& spec, const PlannedRun& planned, const CostMod
        fmt::format("plan: {} at --batch {} needs at least {}, over --memory {}", spec.name,
                    spec.step.batch, format_size(planned.process_bytes()),
                    format_size(spec.budget_bytes)),
-       fmt::format("exact techniques are all in use; {}", fmt::join(named, ", ")));
+       fmt::format("exact techniques {}are all in use; {}",
+                   spec.forced.allowed.offload ? "" : "in memory ", fmt::join(named, ", ")));
 }
 
 LargestBatch largest_batch(const std::function<RunSpec(int64_t batch)>& spec_of,

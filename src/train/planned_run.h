@@ -43,8 +43,7 @@ struct PlannedRun {
 PlannedRun plan_run(const RunSpec& spec, const CostModel& costs);
 PlannedRun plan_run_and_floor(const RunSpec& spec, const CostModel& costs);
 
-// The same; a budget that cannot hold is Exit::budget, with the floor and the two cheapest ways
-// out.
+// The same; a budget that cannot hold is Exit::budget, with the floor and up to three ways out.
 PlannedRun plan_fitting_run(const RunSpec& spec, const CostModel& costs);
 [[noreturn]] void refuse_budget(const RunSpec& spec, const PlannedRun& planned,
                                 const CostModel& costs);
