@@ -21,6 +21,14 @@ class CliBudget : public CliTest {
   }
 };
 
+// Here, where no sanitizer makes measuring slow.
+TEST_F(CliBudget, ABenchCanMeasureTheMachineInTurnWithTheSteps) {
+  const Json bench = json(Args{"bench", "--json", "--image-size", "8", "--batch", "2", "--rounds",
+                               "1", "--recalibrate"} +
+                          model());
+  EXPECT_GT(bench["recalibrated_step_seconds"], 0);
+}
+
 TEST_F(CliBudget, ABudgetThatIsTooSmallIsRefusedBeforeTraining) {
   const Result result = run(training("out", {"--steps", "2", "--memory", "4M"}));
   expect_refused(result, 3, {"needs", "MiB", "--memory 4.00 MiB"});

@@ -134,6 +134,7 @@ TEST_F(CliPlan, ABenchIsOneJsonObject) {
       json(Args{"bench", "--json", "--image-size", "8", "--batch", "2", "--rounds", "2"} + model());
   expect_keys(bench, {"model", "batch", "tokens", "step_seconds", "model_gflops", "sgemm_gflops",
                       "of_sgemm", "process_peak_bytes"});
+  EXPECT_FALSE(bench.contains("recalibrated_step_seconds"));
   EXPECT_EQ(bench["batch"], 2);
   EXPECT_EQ(bench["tokens"], 4);
   for (const char* key : {"step_seconds", "model_gflops", "sgemm_gflops", "of_sgemm"}) {

@@ -113,6 +113,18 @@ TEST_F(CliStorage, ACheckpointResumesUnderOtherTypesAndSaysWhatChanged) {
   EXPECT_EQ(log("run").size(), 10u);
 }
 
+TEST_F(CliStorage, ALossScaleIsLeftOutWhereItIsNotNeededAndSaidSo) {
+  succeed(training("run", wide({"--precision", "fp16", "--steps", "2", "--save-every", "2"})));
+  const Result on =
+      succeed({"train", "--resume", "--out", "run", "--steps", "4", "--precision", "bf16"});
+  EXPECT_TRUE(contains(on.out, "loss scale of 65536 is for fp16 only")) << on.story();
+  EXPECT_TRUE(contains(on.out, "this one stores activations bf16")) << on.story();
+  const auto lines = log("run");
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_TRUE(lines[1].contains("loss_scale"));
+  EXPECT_FALSE(lines[2].contains("loss_scale"));
+}
+
 TEST_F(CliStorage, AKilledRunEndsWithTheBitsOfOneThatWasNot) {
   for (const Args& kind : {kAll, Args{"--precision", "fp16"}}) {
     const std::string kind_name = kind[1];

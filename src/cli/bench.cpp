@@ -74,8 +74,8 @@ class Bench {
     }
   }
 
-  // Steps and GEMMs in turn, so that a noisy machine disturbs both alike.
-  void run(int64_t rounds) {
+  // Steps, GEMMs and measurements of the machine in turn, so that a noisy one disturbs all alike.
+  void run(int64_t rounds, bool recalibrate) {
     run_step(0);  // first touches and lazily made threads
     run_step(1);
     peak_ = process_peak_bytes();  // of training alone: the GEMMs to compare with take memory too
@@ -84,6 +84,9 @@ class Bench {
       step_seconds_.push_back(run_step(round));
       if (profile_) profile_->add(step_.timeline());
       for (const auto& [shape, count] : shapes_) gemm_seconds_[shape].push_back(run_gemm(shape));
+      if (!recalibrate) continue;
+      predicted_seconds_.push_back(
+          predicted_seconds(planned_.step_plan().program, machine_costs_now(o_.offload)));
     }
   }
 
@@ -109,6 +112,7 @@ class Bench {
       j["of_sgemm"] = model / sgemm;
       j["process_peak_bytes"] = peak_;
       j["predicted_step_seconds"] = planned_.seconds;
+      if (!predicted_seconds_.empty()) j["recalibrated_step_seconds"] = median(predicted_seconds_);
       j["planned_process_bytes"] = planned_.process_bytes();
       j["threads"] = team_threads();
       j["isa"] = cpu_isa();
@@ -120,6 +124,10 @@ class Bench {
                o_.config.tokens(), team_threads(), cpu_isa());
     fmt::print("  step   {:>10}   {:.1f} images/s, {} predicted\n", format_seconds(step),
                static_cast<double>(o_.step.batch) / step, format_seconds(planned_.seconds));
+    if (!predicted_seconds_.empty()) {
+      fmt::print("         {:>10}   predicted, for the machine as it was between the steps\n",
+                 format_seconds(median(predicted_seconds_)));
+    }
     fmt::print("  model  {:>7.1f} GFLOP/s\n  sgemm  {:>7.1f} GFLOP/s at the step's own shapes\n",
                model, sgemm);
     fmt::print("  ratio  {:>7.3f}\n", model / sgemm);
@@ -158,7 +166,7 @@ class Bench {
   RunMemory memory_;
   Executor step_;
   const std::map<GemmShape, int64_t> shapes_;
-  std::vector<double> step_seconds_;
+  std::vector<double> step_seconds_, predicted_seconds_;
   std::map<GemmShape, std::vector<double>> gemm_seconds_;
   std::optional<StepProfile> profile_;
   int64_t peak_ = 0;
@@ -176,7 +184,7 @@ int run_bench(Settings s) {
   const CostModel costs = machine_costs(options.offload);
   const PlannedRun planned = plan_fitting_run(run_spec(options, nullptr), costs);
   Bench bench(options, planned, s.profile ? &costs : nullptr);
-  bench.run(s.rounds);
+  bench.run(s.rounds, s.recalibrate);
   bench.report(s.json);
   return 0;
 }

@@ -50,7 +50,7 @@ struct Settings {
   // the rest
   std::string out, config, weights_file, batch_file, csv, target;
   int64_t rounds = 5;
-  bool json = false, profile = false;
+  bool json = false, profile = false, recalibrate = false;
 
   std::map<std::string, std::string>
       given;  // what the user said, by setting name: "--batch" or file:line

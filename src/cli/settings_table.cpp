@@ -282,6 +282,8 @@ std::map<std::string, List> make_tables() {
        {class_count(), batch_size("samples of one step")},
        {whole("rounds", &Settings::rounds, 1, "measured rounds", 1000), json(),
         on_off("profile", &Settings::profile, "each op's share, and its rate against its limit"),
+        on_off("recalibrate", &Settings::recalibrate,
+               "measure the machine in turn with the steps: what to predict for it as it was then"),
         real("clip", &Settings::clip, 0, 1e9, "largest gradient norm (default 1)")},
        technique_settings(),
        budget_settings()});

@@ -295,12 +295,23 @@ DiskRates disk_rates(const fs::path& directory) {
 
 }  // namespace
 
-CostModel machine_costs(const fs::path& offload) {
-  CostModel costs(machine_calibration(
-      calibration_file(), {cpu_identity(), "first use on this machine with these threads", 5,
-                           wanted_points(), calibrate_apart}));
+namespace {
+
+CostModel with_disk(CostModel costs, const fs::path& offload) {
   if (!offload.empty()) costs.set_disk(disk_rates(offload));
   return costs;
+}
+
+}  // namespace
+
+CostModel machine_costs(const fs::path& offload) {
+  const Measuring measuring{cpu_identity(), "first use on this machine with these threads", 5,
+                            wanted_points(), calibrate_apart};
+  return with_disk(CostModel(machine_calibration(calibration_file(), measuring)), offload);
+}
+
+CostModel machine_costs_now(const fs::path& offload) {
+  return with_disk(CostModel({cpu_identity(), calibrate_apart().points}), offload);
 }
 
 }  // namespace ebb

@@ -39,4 +39,7 @@ Calibration machine_calibration(const std::filesystem::path& file, const Measuri
 // empty. The first time takes some seconds. Fails with Exit::disk if that directory cannot be used.
 CostModel machine_costs(const std::filesystem::path& offload = {});
 
+// The same, with the CPUs measured now and not kept: a shared machine changes within seconds.
+CostModel machine_costs_now(const std::filesystem::path& offload = {});
+
 }  // namespace ebb

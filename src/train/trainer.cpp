@@ -120,6 +120,7 @@ class Trainer {
       done_ = saved_ = info.step;
       updates_ = info.updates;
       scale_ = LossScale(uses_fp16(), info.loss_scale, info.clean_steps);
+      unused_scale_ = scale_.used() ? 0 : info.loss_scale;
       converted_from_ = info.storage;
       return;
     }
@@ -150,6 +151,9 @@ class Trainer {
     if (!converted_from_.empty() && converted_from_ != storage) {
       fmt::print("converted: the checkpoint's run stored {}, this one stores {}\n",
                  printable(converted_from_), storage);
+    }
+    if (unused_scale_ != 0) {
+      fmt::print("the checkpoint's loss scale of {} is for fp16 only: left out\n", unused_scale_);
     }
     std::fflush(stdout);
   }
@@ -259,6 +263,7 @@ class Trainer {
   int64_t updates_ = 0;     // and those of them that were applied
   int skipped_in_a_row_ = 0;
   std::string converted_from_;  // what a checkpoint said of its storage
+  double unused_scale_ = 0;     // a checkpoint's, where this run has none
   int64_t saved_ = -1;          // step of the last checkpoint written or resumed from
 };
 
