@@ -29,7 +29,7 @@ constexpr bool kPanelStays = true;
 #endif
 constexpr int64_t kColumns = kVecs * kLanes;
 constexpr int64_t kMostHeld = 1152;
-constexpr int64_t kLineFloats = 16;
+constexpr int64_t kLineFloats = 16, kLineBytes = 64;
 
 int64_t divided_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
@@ -149,8 +149,10 @@ class Rectangle {
       const Range block{i, std::min(rows.end, i + blocks_.rows)};
       if (packs_a(p_)) pack_a(block, depth);
       if (p_.sums != nullptr && columns.begin == 0) sum_a(block, depth);
+      const bool ends = depth.end == p_.K;
+      if (ends && p_.beside != nullptr) fetch_beside(block, columns);
       multiply(block, columns, depth, sums);
-      if (depth.end == p_.K) finish(block, columns, sums);
+      if (ends) finish(block, columns, sums);
     }
   }
 
@@ -227,6 +229,24 @@ class Rectangle {
     });
   }
 
+  // So that it is in the caches when the block is complete.
+  void fetch_beside(Range rows, Range columns) const {
+    const int64_t bytes = dtype_bytes(p_.c);
+    for (int64_t i = rows.begin; i < rows.end; ++i) {
+      const char* row = static_cast<const char*>(p_.beside) + i * p_.N * bytes;
+      for (int64_t at = columns.begin * bytes; at < columns.end * bytes; at += kLineBytes) {
+        __builtin_prefetch(row + at);
+      }
+    }
+  }
+
+  // The sums below a tile, while it is multiplied: they were last used a block of k ago.
+  static void fetch_next(int64_t i, int64_t j, Range rows, const Sums& sums) {
+    for (int64_t next = i + kRows; next < std::min(i + 2 * kRows, rows.end); ++next) {
+      __builtin_prefetch(sums.at(next, j), 1);
+    }
+  }
+
   Strided tile_of_a(int64_t i, Range rows, Range depth) const {
     if (!packs_a(p_)) return p_.a.at<float>(i, depth.begin);
     const int64_t row = row_floats(depth.size());
@@ -256,7 +276,10 @@ class Rectangle {
     };
     if constexpr (kPanelStays) {
       for (int64_t j = columns.begin; j < columns.end; j += kColumns) {
-        for (int64_t i = rows.begin; i < rows.end; i += kRows) tile(i, j);
+        for (int64_t i = rows.begin; i < rows.end; i += kRows) {
+          fetch_next(i, j, rows, sums);
+          tile(i, j);
+        }
       }
     } else {
       for (int64_t i = rows.begin; i < rows.end; i += kRows) {

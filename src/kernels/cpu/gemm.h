@@ -31,6 +31,7 @@ struct Gemm {
   // Called by any thread for every part of c that is complete, while it is in the caches: `count`
   // elements from `first` on, in one row. It may change the values; c gets what it leaves there.
   std::function<void(int64_t first, float* values, int64_t count)> finish = {};
+  const void* beside = nullptr;  // what finish reads, as large and of the same type as c
 };
 
 // Where blocks of a and b are packed. Of the product, the sizes and strides matter.

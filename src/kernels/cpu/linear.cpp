@@ -66,8 +66,9 @@ void run(const LinearBackwardInput& op, const Call& call) {
   Gemm whole = product(op, call);
   if (op.gelu) {
     with_storage(op.dx, [&](auto element) {
-      whole.finish = [u = call.read<decltype(element)>(2)](int64_t first, float* values,
-                                                           int64_t count) {
+      const auto* u = call.read<decltype(element)>(2);
+      whole.beside = u;
+      whole.finish = [u](int64_t first, float* values, int64_t count) {
         for_lanes(0, count, [&](int64_t i, auto get, auto put) {
           put(values + i, gelu_backward(get(values + i), get(u + first + i)));
         });
