@@ -193,7 +193,7 @@ TEST_F(CalibrationCache, IsWhereTheEnvironmentSays) {
 }
 
 TEST(Calibration, TimesEveryShapeOfThisMachine) {
-  const std::vector<OpTiming> timings = calibrate_cpu();
+  const std::vector<OpTiming> timings = calibrate_cpu({1, 1, 0});
   EXPECT_EQ(timings.size(), calibration_shapes().size());
   for (const OpTiming& timing : timings) {
     EXPECT_TRUE(std::isfinite(timing.seconds) && timing.seconds > 0);

@@ -197,10 +197,7 @@ std::vector<OpParams> calibration_shapes() {
   return shapes;
 }
 
-std::vector<OpTiming> calibrate_cpu() {
-  constexpr size_t kWanted = 7;     // clean samples of each shape
-  constexpr int kLeastRounds = 3;   // and however long they take
-  constexpr double kSeconds = 6.5;  // no other round starts later
+std::vector<OpTiming> calibrate_cpu(const CalibrationEffort& effort) {
   std::vector<cpu::Trial> trials;
   int64_t bytes = 0;
   const std::vector<OpParams> shapes = calibration_shapes();
@@ -216,10 +213,11 @@ std::vector<OpTiming> calibrate_cpu() {
   // many shapes rather than all samples of one.
   std::vector<Samples> samples(trials.size());
   bool wanted = true;
-  for (int round = 0; wanted && (round < kLeastRounds || now() - start < kSeconds); ++round) {
+  for (int round = 0; wanted && (round < effort.least_rounds || now() - start < effort.seconds);
+       ++round) {
     wanted = false;
     for (size_t i = 0; i < trials.size(); ++i) {
-      if (samples[i].clean() >= kWanted) continue;
+      if (samples[i].clean() >= effort.clean_samples) continue;
       const int64_t before = preemptions();
       const double seconds = trials[i].run(pages.data(), evictor);
       samples[i].add(seconds, preemptions() != before);

@@ -20,7 +20,13 @@ std::string cpu_identity();
 // over a grid of sizes.
 std::vector<OpParams> calibration_shapes();
 
-// Runs every shape for some seconds in all, at most 64 MiB at a time, all given back.
-std::vector<OpTiming> calibrate_cpu();
+struct CalibrationEffort {
+  size_t clean_samples = 7;  // of each shape are enough
+  int least_rounds = 3;      // however long they take
+  double seconds = 6.5;      // no other round starts later
+};
+
+// Runs every shape again and again, at most 64 MiB at a time, all given back.
+std::vector<OpTiming> calibrate_cpu(const CalibrationEffort& effort = {});
 
 }  // namespace ebb
