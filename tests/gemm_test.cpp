@@ -178,5 +178,58 @@ TEST_P(EveryRole, SixteenBitsAreWidenedAndTheResultIsRoundedOnce) {
   check_narrow<Bf16>(GetParam(), DType::bf16, 2500, 33, 700, false);
 }
 
+// Whatever the machine multiplies them with: micro-batches of odd sizes tear pairs apart.
+TEST(Gemm, TakesAnInterruptedSumOfBf16UpAgain) {
+  const int64_t M = 70, N = 100, K = 600;
+  const auto a = narrowed<Bf16>(random_values(M * K, 1)),
+             b = narrowed<Bf16>(random_values(K * N, 2));
+  const auto part = [&](int64_t k, int64_t count) {
+    Gemm p{M, N, count, {&a[k * M], DType::bf16, 1, M}, {&b[k * N], DType::bf16, N, 1}};
+    p.accumulate = k > 0;
+    return p;
+  };
+  const Values whole = run(part(0, K), Values(M * N));
+  Values c(M * N);
+  int64_t k = 0;
+  for (const int64_t count : {1, 255, 37, 300, 7}) {
+    c = run(part(k, count), c);
+    k += count;
+  }
+  ASSERT_EQ(k, K);
+  EXPECT_EQ(c, whole);
+}
+
+// Packed and multiplied in pairs, with the machine's own instruction or without: the chain of fp32.
+TEST(Gemm, PairsOfBf16AreTheChainOfMultiplyAdds) {
+  constexpr int kRows = 3;
+  for (const int64_t K : {1, 2, 31, 32, 33, 70}) {
+    for (const int64_t columns : {int64_t{1}, int64_t{kLanes - 1}, int64_t{kLanes}}) {
+      const auto a = narrowed<Bf16>(random_values(kRows * K, 1));
+      for (const bool by_rows : {true, false}) {
+        SCOPED_TRACE(::testing::Message() << K << " x " << columns << (by_rows ? " rows" : ""));
+        const auto b = narrowed<Bf16>(random_values(K * columns, 2));
+        const StridedOf<Bf16> view{b.data(), by_rows ? columns : 1, by_rows ? 1 : K};
+        const int64_t units = (K + 1) / 2;
+        std::vector<Bf16Pair> packed(units * kLanes), rows(kRows * units);
+        pack_panel(packed.data(), view, K, columns, kLanes);
+        for (int64_t i = 0; i < kRows; ++i) pack_run(&rows[i * units], &a[i * K], K);
+        Values c(kRows * kLanes);
+        micro_gemm<kRows, 1>(c.data(), kLanes, StridedOf<Bf16Pair>{rows.data(), units, 1},
+                             packed.data(), units, FromZero());
+        for (int64_t i = 0; i < kRows; ++i) {
+          for (int64_t j = 0; j < kLanes; ++j) {
+            float want = 0;
+            for (int64_t k = 0; k < K && j < columns; ++k) {
+              const auto x = static_cast<float>(a[i * K + k]);
+              want = __builtin_fmaf(x, static_cast<float>(*view.at(k, j).data), want);
+            }
+            EXPECT_EQ(c[i * kLanes + j], want) << i << ", " << j;
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ebb::cpu

@@ -18,18 +18,18 @@ struct Most {
 };
 #if defined(__AVX512F__)
 constexpr int kRows = 8, kVecs = 3;  // 24 sums in the 32 registers
-constexpr Most kInPlace = {768, 288}, kPacked = {512, 384};
+constexpr Most kInPlace = {768, 288}, kPacked = {512, 384}, kPairs = {768, 384};
 constexpr int64_t kMostRows = 96;
 constexpr bool kPanelStays = false;
 #else
 constexpr int kRows = 6, kVecs = 2;  // 12 sums in the 16 registers
-constexpr Most kInPlace = {512, 192}, kPacked = {256, 384};
+constexpr Most kInPlace = {512, 192}, kPacked = {256, 384}, kPairs = {512, 384};
 constexpr int64_t kMostRows = 48;
 constexpr bool kPanelStays = true;
 #endif
 constexpr int64_t kColumns = kVecs * kLanes;
 constexpr int64_t kMostHeld = 1152;
-constexpr int64_t kLineFloats = 16, kLineBytes = 64;
+constexpr int64_t kLineUnits = 16, kLineBytes = 64;
 
 int64_t divided_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
@@ -41,15 +41,20 @@ int64_t block_size(int64_t n, int64_t most, int64_t unit) {
 // Rows of fp32 that lie in memory as rows are read where they are: eight of them pass through the
 // caches as well as a packed tile does.
 bool packs_a(const Gemm& p) { return p.a.col != 1 || p.a.type != DType::f32; }
+// Both operands are bf16, and the machine multiplies them as they are.
+bool in_pairs(const Gemm& p) {
+  return kMultipliesBf16 && p.a.type == DType::bf16 && p.b.type == DType::bf16;
+}
+int64_t unit_depth(const Gemm& p) { return in_pairs(p) ? kUnitDepth<Bf16Pair> : 1; }
 // Sums that are not complete stand in c, or beside it where c is not fp32.
 bool sums_in_c(const Gemm& p) { return p.c == DType::f32; }
-Most most(const Gemm& product) { return packs_a(product) ? kPacked : kInPlace; }
+Most most(const Gemm& p) { return in_pairs(p) ? kPairs : packs_a(p) ? kPacked : kInPlace; }
 
-// From one packed tile of a to the next, and from one widened row to the next: not a multiple of a
-// page, for those that begin in the same set of the first-level cache would push each other out of
-// it.
-int64_t tile_floats(int64_t depth) { return depth * kRows + kLineFloats; }
-int64_t row_floats(int64_t depth) { return depth + kLineFloats; }
+// From one packed tile of a to the next, and from one packed row to the next, in units: not a
+// multiple of a page, for those that begin in the same set of the first-level cache would push each
+// other out of it.
+int64_t tile_size(int64_t units) { return units * kRows + kLineUnits; }
+int64_t row_size(int64_t units) { return units + kLineUnits; }
 
 // c is cut into a grid of rectangles, one for each thread.
 struct Grid {
@@ -95,7 +100,7 @@ Range part(int64_t n, int64_t unit, int64_t index, int64_t parts) {
 struct Blocks {
   int64_t depth, columns, rows;
   int64_t held;  // rows whose sums stand beside c at a time; all of them where they stand in c
-  int64_t b_floats, a_floats, bytes;
+  int64_t b_units, a_units, bytes;  // packed; a unit is 4 bytes
   Blocks(const Grid& grid, const Gemm& p)
       : depth(block_size(p.K, most(p).depth, kLanes)),
         columns(block_size(grid.width(p.N), most(p).columns, kColumns)),
@@ -103,9 +108,9 @@ struct Blocks {
         held(sums_in_c(p)   ? std::max<int64_t>(1, grid.height(p.M))
              : depth >= p.K ? rows
                             : std::min(kMostHeld, grid.height(p.M))),
-        b_floats(depth * columns),
-        a_floats(packs_a(p) ? rows * row_floats(depth) : 0),
-        bytes(whole_lines((b_floats + a_floats + (sums_in_c(p) ? 0 : held * columns)) * 4)) {}
+        b_units(divided_up(depth, unit_depth(p)) * columns),
+        a_units(packs_a(p) ? rows * row_size(divided_up(depth, unit_depth(p))) : 0),
+        bytes(whole_lines((b_units + a_units + (sums_in_c(p) ? 0 : held * columns)) * 4)) {}
 };
 
 // Where the sums of some rows and columns of c stand.
@@ -117,15 +122,17 @@ struct Sums {
   }
 };
 
+// Unit: float, or Bf16Pair where the product is in pairs.
+template <typename Unit>
 class Rectangle {
  public:
-  Rectangle(void* c, const Gemm& product, const Blocks& blocks, float* scratch)
+  Rectangle(void* c, const Gemm& product, const Blocks& blocks, std::byte* scratch)
       : c_(c),
         p_(product),
         blocks_(blocks),
-        packed_b_(scratch),
-        packed_a_(scratch + blocks.b_floats),
-        held_(packed_a_ + blocks.a_floats) {}
+        packed_b_(reinterpret_cast<Unit*>(scratch)),
+        packed_a_(packed_b_ + blocks.b_units),
+        held_(reinterpret_cast<float*>(packed_a_ + blocks.a_units)) {}
 
   void run(Range rows, Range columns) const {
     for (int64_t j = columns.begin; j < columns.end; j += blocks_.columns) {
@@ -144,15 +151,25 @@ class Rectangle {
   }
 
  private:
+  static constexpr bool kPaired = std::is_same_v<Unit, Bf16Pair>;
+  static int64_t units(Range depth) { return divided_up(depth.size(), kUnitDepth<Unit>); }
+
+  // Calls body with a value of the type that is packed.
+  template <typename Body>
+  static void with_element(DType type, Body body) {
+    if constexpr (kPaired) {
+      body(Bf16{});
+    } else {
+      with_storage(type, body);
+    }
+  }
+
   void run(Range rows, Range columns, Range depth, const Sums& sums) const {
     for (int64_t i = rows.begin; i < rows.end; i += blocks_.rows) {
       const Range block{i, std::min(rows.end, i + blocks_.rows)};
       if (packs_a(p_)) pack_a(block, depth);
       if (p_.sums != nullptr && columns.begin == 0) sum_a(block, depth);
-      const bool ends = depth.end == p_.K;
-      if (ends && p_.beside != nullptr) fetch_beside(block, columns);
       multiply(block, columns, depth, sums);
-      if (ends) finish(block, columns, sums);
     }
   }
 
@@ -171,10 +188,10 @@ class Rectangle {
 
   // Panels of kColumns, the last as narrow as it needs to be.
   void pack_b(Range depth, Range columns) const {
-    with_storage(p_.b.type, [&](auto element) {
+    with_element(p_.b.type, [&](auto element) {
       for (int64_t j = columns.begin; j < columns.end; j += kColumns) {
         const int64_t real = std::min(kColumns, columns.end - j);
-        pack_panel(packed_b_ + (j - columns.begin) * depth.size(),
+        pack_panel(packed_b_ + (j - columns.begin) * units(depth),
                    p_.b.at<decltype(element)>(depth.begin, j), depth.size(), real,
                    round_up(real, kLanes));
       }
@@ -182,33 +199,34 @@ class Rectangle {
   }
 
   void pack_a(Range rows, Range depth) const {
-    with_storage(p_.a.type, [&](auto element) {
+    with_element(p_.a.type, [&](auto element) {
       const auto a = p_.a.at<decltype(element)>(rows.begin, depth.begin);
-      p_.a.col == 1 ? widen_rows(a, rows.size(), depth.size())
-                    : pack_tiles(a, rows.size(), depth.size());
+      p_.a.col == 1 ? pack_rows(a, rows.size(), depth) : pack_tiles(a, rows.size(), depth);
     });
   }
 
   template <typename S>
-  void widen_rows(const StridedOf<S>& a, int64_t rows, int64_t depth) const {
+  void pack_rows(const StridedOf<S>& a, int64_t rows, Range depth) const {
     for (int64_t i = 0; i < rows; ++i) {
-      widen(packed_a_ + i * row_floats(depth), a.data + i * a.row, depth);
+      pack_run(packed_a_ + i * row_size(units(depth)), a.data + i * a.row, depth.size());
     }
   }
 
-  // Tiles of kRows, each (depth, kRows), read as they lie in memory: short pieces far apart, which
-  // no hardware foresees.
+  // Tiles of kRows, each (units of depth, kRows), read as they lie in memory: short pieces far
+  // apart, which no hardware foresees.
   template <typename S>
-  void pack_tiles(const StridedOf<S>& a, int64_t rows, int64_t depth) const {
-    constexpr int64_t kAhead = 16;
+  void pack_tiles(const StridedOf<S>& a, int64_t rows, Range depth) const {
+    constexpr int64_t kAhead = 16, kStep = kUnitDepth<Unit>;
     constexpr auto kLine = static_cast<int64_t>(64 / sizeof(S));
-    const int64_t tile = tile_floats(depth);
+    const int64_t tile = tile_size(units(depth));
     const S* in = a.data;
-    for (int64_t k = 0; k < depth; ++k, in += a.col) {
-      for (int64_t i = 0; i < rows; i += kLine) __builtin_prefetch(in + kAhead * a.col + i);
-      float line[kMostRows];  // read by whole vectors first
-      widen(line, in, rows);
-      float* out = packed_a_ + k * kRows;
+    for (int64_t k = 0; k < depth.size(); k += kStep, in += kStep * a.col) {
+      for (int64_t ahead = kAhead; ahead < kAhead + kStep; ++ahead) {
+        for (int64_t i = 0; i < rows; i += kLine) __builtin_prefetch(in + ahead * a.col + i);
+      }
+      Unit line[kMostRows];  // read by whole vectors first
+      pack_line(line, in, a.col, k + 1 < depth.size(), rows);
+      Unit* out = packed_a_ + k / kStep * kRows;
       int64_t i = 0;
       for (; i + kRows <= rows; i += kRows, out += tile) std::copy_n(line + i, kRows, out);
       std::copy_n(line + i, rows - i, out);
@@ -229,7 +247,7 @@ class Rectangle {
     });
   }
 
-  // So that it is in the caches when the block is complete.
+  // While a tile is multiplied: so that it is in the caches when the tile is complete.
   void fetch_beside(Range rows, Range columns) const {
     const int64_t bytes = dtype_bytes(p_.c);
     for (int64_t i = rows.begin; i < rows.end; ++i) {
@@ -247,25 +265,29 @@ class Rectangle {
     }
   }
 
-  Strided tile_of_a(int64_t i, Range rows, Range depth) const {
-    if (!packs_a(p_)) return p_.a.at<float>(i, depth.begin);
-    const int64_t row = row_floats(depth.size());
+  StridedOf<Unit> tile_of_a(int64_t i, Range rows, Range depth) const {
+    if constexpr (!kPaired) {
+      if (!packs_a(p_)) return p_.a.at<float>(i, depth.begin);
+    }
+    const int64_t row = row_size(units(depth));
     if (p_.a.col == 1) return {packed_a_ + (i - rows.begin) * row, row, 1};
-    return {packed_a_ + (i - rows.begin) / kRows * tile_floats(depth.size()), 1, kRows};
+    return {packed_a_ + (i - rows.begin) / kRows * tile_size(units(depth)), 1, kRows};
   }
 
   void multiply(Range rows, Range columns, Range depth, const Sums& sums) const {
     const bool begins = depth.begin == 0 && !p_.accumulate;
+    const bool ends = depth.end == p_.K;
     const auto tile = [&](int64_t i, int64_t j) {
-      const Strided a = tile_of_a(i, rows, depth);
-      const float* b = packed_b_ + (j - columns.begin) * depth.size();
+      const StridedOf<Unit> a = tile_of_a(i, rows, depth);
+      const Unit* b = packed_b_ + (j - columns.begin) * units(depth);
       const int64_t height = std::min<int64_t>(kRows, rows.end - i);
       const int64_t width = std::min(kColumns, columns.end - j);
+      if (ends && p_.beside != nullptr) fetch_beside({i, i + height}, {j, j + width});
       const auto whole = [&](auto start) {
-        micro_gemm<kRows, kVecs>(sums.at(i, j), sums.row, a, b, depth.size(), start);
+        micro_gemm<kRows, kVecs>(sums.at(i, j), sums.row, a, b, units(depth), start);
       };
       if (height < kRows || width < kColumns) {
-        multiply_edge({i, i + height}, {j, j + width}, a, b, depth.size(), begins, sums);
+        multiply_edge({i, i + height}, {j, j + width}, a, b, units(depth), begins, sums);
       } else if (!begins) {
         whole(FromC());
       } else if (p_.bias != nullptr) {
@@ -281,15 +303,17 @@ class Rectangle {
           tile(i, j);
         }
       }
+      if (ends) finish(rows, columns, sums);
     } else {
       for (int64_t i = rows.begin; i < rows.end; i += kRows) {
         for (int64_t j = columns.begin; j < columns.end; j += kColumns) tile(i, j);
+        if (ends) finish({i, std::min(rows.end, i + kRows)}, columns, sums);
       }
     }
   }
 
   // A tile that c does not hold whole, in a tile of its own.
-  void multiply_edge(Range rows, Range columns, const Strided& a, const float* b, int64_t K,
+  void multiply_edge(Range rows, Range columns, const StridedOf<Unit>& a, const Unit* b, int64_t K,
                      bool begins, const Sums& sums) const {
     float tile[kRows * kColumns] = {};
     for (int64_t i = 0; i < rows.size(); ++i) {
@@ -327,10 +351,20 @@ class Rectangle {
   void* c_;
   const Gemm& p_;
   const Blocks& blocks_;
-  float* packed_b_;
-  float* packed_a_;
+  Unit* packed_b_;
+  Unit* packed_a_;
   float* held_;
 };
+
+template <typename Unit>
+void run_grid(void* c, const Gemm& product, const Grid& grid, std::byte* scratch) {
+  const Blocks blocks(grid, product);
+  parallel_tasks(grid.size(), [&](int64_t task, int64_t) {
+    Rectangle<Unit>(c, product, blocks, scratch + task * blocks.bytes)
+        .run(part(product.M, kRows, task / grid.columns, grid.rows),
+             part(product.N, kColumns, task % grid.columns, grid.columns));
+  });
+}
 
 }  // namespace
 
@@ -341,13 +375,7 @@ int64_t gemm_scratch_bytes(const Gemm& product) {
 
 void gemm(void* c, const Gemm& product, std::byte* scratch) {
   const Grid grid = grid_of(product);
-  const Blocks blocks(grid, product);
-  parallel_tasks(grid.size(), [&](int64_t task, int64_t) {
-    auto* own = reinterpret_cast<float*>(scratch + task * blocks.bytes);
-    Rectangle(c, product, blocks, own)
-        .run(part(product.M, kRows, task / grid.columns, grid.rows),
-             part(product.N, kColumns, task % grid.columns, grid.columns));
-  });
+  (in_pairs(product) ? run_grid<Bf16Pair> : run_grid<float>)(c, product, grid, scratch);
 }
 
 }  // namespace ebb::cpu

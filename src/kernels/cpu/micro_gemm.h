@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/bf16_pair.h"
 
 namespace ebb::cpu {
 
@@ -34,10 +34,16 @@ struct FromRow {  // the same row everywhere: a bias
   Vec operator()(const float*, int vec) const { return load(row + vec * kLanes); }
 };
 
-// c (kRows, kVecs vectors) = start + a (kRows, K) b; b is packed, (K, kVecs vectors) and
-// contiguous.
-template <int kRows, int kVecs, typename Start>
-inline void micro_gemm(float* c, int64_t ldc, const Strided& a, const float* b, int64_t K,
+// How many elements of k are multiplied at once, as one unit: a float, or a pair of bf16.
+template <typename Unit>
+inline constexpr int64_t kUnitDepth = 1;
+template <>
+inline constexpr int64_t kUnitDepth<Bf16Pair> = 2;
+
+// c (kRows, kVecs vectors) = start + a (kRows, K units) b; b is packed, (K units, kVecs vectors)
+// and contiguous.
+template <int kRows, int kVecs, typename Unit, typename Start>
+inline void micro_gemm(float* c, int64_t ldc, const StridedOf<Unit>& a, const Unit* b, int64_t K,
                        Start start) {
   Vec sums[kRows][kVecs];
 #pragma GCC unroll 16
@@ -47,12 +53,12 @@ inline void micro_gemm(float* c, int64_t ldc, const Strided& a, const float* b, 
   }
 #pragma GCC unroll 4
   for (int64_t k = 0; k < K; ++k) {
-    Vec row[kVecs];
+    decltype(load(b)) row[kVecs];
 #pragma GCC unroll 4
     for (int j = 0; j < kVecs; ++j) row[j] = load(b + (k * kVecs + j) * kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
-      const Vec x = splat(a.data[i * a.row + k * a.col]);
+      const auto x = splat(a.data[i * a.row + k * a.col]);
 #pragma GCC unroll 4
       for (int j = 0; j < kVecs; ++j) sums[i][j] = multiply_add(x, row[j], sums[i][j]);
     }
@@ -77,5 +83,35 @@ inline void with_constant(int64_t value, Body body) {
 // strides 1, as (K, width): whole vectors, those past `columns` 0. S: float, Bf16 or F16.
 template <typename S>
 void pack_panel(float* packed, const StridedOf<S>& b, int64_t K, int64_t columns, int64_t width);
+
+// The same as (K / 2, width) pairs; behind an odd K a pair ends with 0.
+void pack_panel(Bf16Pair* packed, const StridedOf<Bf16>& b, int64_t K, int64_t columns,
+                int64_t width);
+
+// n numbers of one k, and of the k after it where it is there, which lies `next` further on.
+template <typename S>
+inline void pack_line(float* line, const S* first, int64_t /*next*/, bool /*has_next*/, int64_t n) {
+  widen(line, first, n);
+}
+inline void pack_line(Bf16Pair* line, const Bf16* first, int64_t next, bool has_next, int64_t n) {
+  for_lanes(0, n, [&](int64_t i, auto get, auto put) {
+    put(line + i, paired(get(first + i), has_next ? get(first + next + i) : Vec{}));
+  });
+}
+
+// n numbers that follow each other in k.
+template <typename S>
+inline void pack_run(float* units, const S* from, int64_t n) {
+  widen(units, from, n);
+}
+inline void pack_run(Bf16Pair* units, const Bf16* from, int64_t n) {
+  constexpr int64_t kEach = 2 * kLanes;
+  int64_t k = 0;
+  for (; k + kEach <= n; k += kEach, units += kLanes) store(units, paired(from + k));
+  for (; k < n; k += 2, ++units) {
+    const uint32_t second = k + 1 < n ? from[k + 1].bits : 0;
+    *units = {uint32_t{from[k].bits} << 16 | second};
+  }
+}
 
 }  // namespace ebb::cpu

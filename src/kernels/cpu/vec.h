@@ -114,8 +114,8 @@ inline Vec load_part(const S* p, int64_t n) {
   return load(lanes);
 }
 
-template <typename S>
-inline void store_part(S* p, Vec v, int64_t n) {
+template <typename S, typename V>
+inline void store_part(S* p, V v, int64_t n) {
   S lanes[kLanes];
   store(lanes, v);
   std::memcpy(p, lanes, n * sizeof(S));
@@ -292,13 +292,13 @@ inline void for_lanes(int64_t begin, int64_t end, Body body) {
   int64_t i = begin;
   for (; i + kLanes <= end; i += kLanes) {
     body(
-        i, [](const auto* p) { return load(p); }, [](auto* p, Vec v) { store(p, v); });
+        i, [](const auto* p) { return load(p); }, [](auto* p, auto v) { store(p, v); });
   }
   if (i < end) {
     const int64_t rest = end - i;
     body(
         i, [rest](const auto* p) { return load_part(p, rest); },
-        [rest](auto* p, Vec v) { store_part(p, v, rest); });
+        [rest](auto* p, auto v) { store_part(p, v, rest); });
   }
 }
 
