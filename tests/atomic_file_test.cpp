@@ -210,5 +210,33 @@ TEST_F(AtomicFileTest, DirectoriesAreMadeWithTheirParents) {
   EXPECT_NE(message.find("/file: create the directory"), std::string::npos) << message;
 }
 
+TEST_F(AtomicFileTest, ADirectoryIsLockedByOneProcessAtATime) {
+  const fs::path target = folder_ / "count";
+  write_file_atomically(target, "0");
+  constexpr int kProcesses = 4, kTimes = 25;
+  std::vector<pid_t> children;
+  for (int i = 0; i < kProcesses; ++i) {
+    children.push_back(::fork());
+    if (children.back() != 0) continue;
+    for (int k = 0; k < kTimes; ++k) {
+      const DirectoryLock lock(folder_);
+      write_file_atomically(target, std::to_string(std::stoi(content(target)) + 1));
+    }
+    ::_exit(0);
+  }
+  for (const pid_t child : children) {
+    int status = 1;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(content(target), std::to_string(kProcesses * kTimes));
+  EXPECT_EQ(entries(), 1) << "nothing is left behind";
+}
+
+TEST_F(AtomicFileTest, ADirectoryThatIsNotThereIsGoneWithoutALock) {
+  const DirectoryLock lock(folder_ / "missing");
+  EXPECT_EQ(entries(), 0);
+}
+
 }  // namespace
 }  // namespace ebb

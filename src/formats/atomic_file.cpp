@@ -54,10 +54,19 @@ int fsync_whole(int fd) {
   return result;
 }
 
+int open_directory(const fs::path& directory) {
+  return ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+void lock_whole(int fd) {
+  while (::flock(fd, LOCK_EX) != 0 && errno == EINTR) {
+  }
+}
+
 // Makes a rename or mkdir in the directory durable. A directory that cannot be opened for reading,
 // or a file system that cannot sync directories, leaves nothing more to do.
 void sync_directory(const fs::path& directory) {
-  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int fd = open_directory(directory);
   if (fd < 0) return;
   const int error = fsync_whole(fd) == 0 ? 0 : errno;
   ::close(fd);
@@ -114,8 +123,7 @@ void AtomicFile::open_temporary() {
     // The lock tells remove_stale_temporaries that this file has an owner. One that swept between
     // open and flock has unlinked the file: start again. No locks on this file system: go without.
     struct stat status;
-    while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
-    }
+    lock_whole(fd_);
     if (::fstat(fd_, &status) == 0 && status.st_nlink > 0) return;
     ::close(fd_);
     fd_ = -1;
@@ -163,6 +171,14 @@ void write_file_atomically(const fs::path& path, std::string_view text) {
   AtomicFile file(path);
   file.write(text);
   file.commit();
+}
+
+DirectoryLock::DirectoryLock(const fs::path& directory) : fd_(open_directory(directory)) {
+  if (fd_ >= 0) lock_whole(fd_);
+}
+
+DirectoryLock::~DirectoryLock() {
+  if (fd_ >= 0) ::close(fd_);
 }
 
 void remove_stale_temporaries(const fs::path& directory) {

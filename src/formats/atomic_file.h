@@ -39,6 +39,20 @@ class AtomicFile {
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
+// While it lives no other process holds one of the same directory: for files that several programs
+// read, change and write back. It waits for its turn, leaves nothing behind, and a directory that
+// is not there or cannot be locked is gone without.
+class DirectoryLock {
+ public:
+  explicit DirectoryLock(const std::filesystem::path& directory);
+  ~DirectoryLock();
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+
+ private:
+  int fd_;
+};
+
 // Removes the temporaries that a killed process left in a directory. Those that a living AtomicFile
 // writes, here or in another process, are locked and stay. A missing directory has none.
 void remove_stale_temporaries(const std::filesystem::path& directory);
