@@ -49,11 +49,10 @@ std::string label(const OpParams& params) {
 void measure(benchmark::State& state, const OpParams& params, const MachineLimits& limits) {
   const cpu::Trial trial(params);
   const cpu::Pages pages(trial.bytes(), cpu::Pages::Size::huge);
-  const cpu::Evictor evictor;
-  trial.run(pages.data(), evictor);
+  trial.run(pages.data());
   double seconds = 0;
   for (auto _ : state) {
-    const double taken = trial.run(pages.data(), evictor);
+    const double taken = trial.run(pages.data());
     state.SetIterationTime(taken);
     seconds += taken;
   }

@@ -158,6 +158,41 @@ TEST_F(CalibrationCache, OtherShapesAreMeasuredAgain) {
   EXPECT_NE(said_.find("is of another version"), std::string::npos);
 }
 
+TEST_F(CalibrationCache, LearnsThePaceOfStepsAndForgetsOldOnes) {
+  learn_pace(file_, "here", 2);  // there is nothing yet that it could be the pace of
+  EXPECT_FALSE(fs::exists(file_));
+  EXPECT_EQ(get("here").paces, std::vector<double>{});
+  get("there");
+  for (const double pace : {1.5, 0.0, -1.0, 1e9, std::nan(""), 1.25}) {
+    learn_pace(file_, "here", pace);
+  }
+  EXPECT_EQ(get("here").paces, (std::vector<double>{1.5, 1.25}));
+  EXPECT_EQ(get("there").paces, std::vector<double>{});
+  EXPECT_EQ(CostModel(get("here")).pace(), 1.5);
+  for (int i = 1; i <= 20; ++i) learn_pace(file_, "here", i);
+  EXPECT_EQ(get("here").paces, (std::vector<double>{12, 13, 14, 15, 16, 17, 18, 19, 20}));
+  EXPECT_EQ(measured_, 2);
+  spoil("\"paces\":[12,", "\"paces\":[-12,");
+  learn_pace(file_, "here", 1);  // damaged: left to the next calibration
+  expect_damaged();
+  EXPECT_EQ(get("here").paces, std::vector<double>{}) << "they were of another calibration";
+}
+
+TEST_F(CalibrationCache, WhatAnotherProcessMeasuredMeanwhileStays) {
+  get("here");
+  Calibration there;
+  machine_calibration(file_, {"elsewhere", "first use", 5, there.points, [&] {
+                                there = get("there");
+                                learn_pace(file_, "here", 1.5);
+                                return Measurement{there.points, false};
+                              }});
+  const int before = measured_;
+  EXPECT_EQ(get("there"), there);
+  EXPECT_EQ(get("elsewhere").points, there.points);
+  EXPECT_EQ(get("here").paces, std::vector<double>{1.5});
+  EXPECT_EQ(measured_, before);
+}
+
 TEST_F(CalibrationCache, APlaceThatCannotBeWrittenIsAWarning) {
   file_ = "/proc/ebb/calibration.json";
   EXPECT_EQ(get("here").points.size(), calibration_shapes().size());

@@ -29,6 +29,21 @@ TEST_F(CliBudget, ABenchCanMeasureTheMachineInTurnWithTheSteps) {
   EXPECT_GT(bench["recalibrated_step_seconds"], 0);
 }
 
+TEST_F(CliBudget, ABenchTeachesThePlannerThePaceOfWholeSteps) {
+  launch_.calibration = at("calibration.json");
+  fs::copy_file(EBB_CALIBRATION_FILE, launch_.calibration);
+  const auto bench = [&] {
+    return json({"bench", "--json", "--width", "256", "--depth", "4", "--heads", "4", "--patch",
+                 "2", "--image-size", "32", "--batch", "12", "--rounds", "1"});
+  };
+  const Json first = bench();
+  ASSERT_GT(first["step_seconds"], 0.2) << "too short to count";
+  const Json second = bench();
+  EXPECT_NEAR(second["predicted_step_seconds"].get<double>() / first["step_seconds"].get<double>(),
+              1, 1e-4);
+  EXPECT_EQ(second["planned_process_bytes"], first["planned_process_bytes"]);
+}
+
 TEST_F(CliBudget, ABudgetThatIsTooSmallIsRefusedBeforeTraining) {
   const Result result = run(training("out", {"--steps", "2", "--memory", "4M"}));
   expect_refused(result, 3, {"needs", "MiB", "--memory 4.00 MiB"});

@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/atomic_file.h"
 #include "formats/safetensors.h"
 #include "temp_folder.h"
 
@@ -243,11 +244,12 @@ class CliTest : public testing::Test {
 
   // What a busy machine measured expires, and would be measured again in the midst of a test.
   static void keep_for_good(const std::string& calibration) {
+    const DirectoryLock lock(fs::path(calibration).parent_path());
     std::ifstream file(calibration);
     const Json found = Json::parse(file);
     Json kept = found;
     for (Json& machine : kept["machines"]) machine["expires"] = 0;
-    if (kept != found) std::ofstream(calibration) << kept;
+    if (kept != found) write_file_atomically(calibration, kept.dump());
   }
 
   Result run(const Args& args) const { return run(args, launch_); }

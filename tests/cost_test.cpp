@@ -73,6 +73,36 @@ TEST(Cost, BetweenMeasuredShapesIsAStraightLine) {
   EXPECT_DOUBLE_EQ(costs.seconds(Gelu{100}), CostModel().seconds(Gelu{100}));  // not measured
 }
 
+TEST(Cost, VariantsHaveMeasurementsOfTheirOwnWhereThereAreAny) {
+  const DType b16 = DType::bf16, f16 = DType::f16;
+  const auto stored = [](DType type, LinearEnd end = LinearEnd::plain) {
+    return Linear{10, 10, 10, end, type, type, type};
+  };
+  Calibration c{"", {}};
+  c.points = {{"linear", 10, 100, 1}, {"linear narrow", 10, 100, 2}, {"gelu", 800, 1, 5}};
+  EXPECT_DOUBLE_EQ(CostModel(c).seconds(stored(DType::f32)), 1);
+  EXPECT_DOUBLE_EQ(CostModel(c).seconds(stored(b16)), 2);
+  EXPECT_DOUBLE_EQ(CostModel(c).seconds(stored(f16)), 1);  // widened, and then fp32's
+  EXPECT_DOUBLE_EQ(CostModel(c).seconds(stored(DType::f32, LinearEnd::gelu)), 1 + 5);
+  c.points.push_back({"linear ended", 10, 100, 3});
+  EXPECT_DOUBLE_EQ(CostModel(c).seconds(stored(DType::f32, LinearEnd::gelu)), 3);
+  EXPECT_DOUBLE_EQ(CostModel(c).seconds(stored(b16, LinearEnd::gelu_aside)), 3);
+  c.points.push_back({"linear narrow ended", 10, 100, 4});
+  EXPECT_DOUBLE_EQ(CostModel(c).seconds(stored(b16, LinearEnd::gelu_aside)), 4);
+}
+
+TEST(Cost, ThePaceIsTheMedianAndAFactorOfEverything) {
+  Calibration c = made_up();
+  const CostModel plain(c);
+  EXPECT_EQ(plain.pace(), 1);
+  c.paces = {9, 1.25, 0.5};
+  const CostModel paced(c);
+  EXPECT_EQ(paced.pace(), 1.25);
+  for (const OpParams& shape : calibration_shapes()) {
+    EXPECT_DOUBLE_EQ(paced.seconds(shape), 1.25 * plain.seconds(shape));
+  }
+}
+
 TEST(Cost, MoreNeverCostsLess) {
   Calibration disturbed = made_up();
   for (size_t i = 0; i < disturbed.points.size(); i += 3) disturbed.points[i].seconds *= 7;

@@ -90,8 +90,10 @@ class Bench {
     }
   }
 
+  double step_seconds() const { return median(step_seconds_); }
+
   void report(bool json) const {
-    const double step = median(step_seconds_);
+    const double step = step_seconds();
     double gemm_flops = 0;
     double gemm_time = 0;
     for (const auto& [shape, count] : shapes_) {
@@ -186,6 +188,10 @@ int run_bench(Settings s) {
   Bench bench(options, planned, s.profile ? &costs : nullptr);
   bench.run(s.rounds, s.recalibrate);
   bench.report(s.json);
+  // The disk has a pace of its own.
+  if (!planned.step.choices.offload.any()) {
+    learn_from_steps(bench.step_seconds(), planned.seconds, costs);
+  }
   return 0;
 }
 

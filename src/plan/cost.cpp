@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/median.h"
 #include "program/signature.h"
 
 namespace ebb {
@@ -54,25 +55,34 @@ bool is_tall(const AnyOp& op) {
   return false;
 }
 
-// Its largest operands are stored in fewer bits: another kernel.
+// Its largest operands are stored in fewer bits: another kernel. Products of fp16 are those of
+// fp32, which packing widens to; those of bf16 can be the machine's own.
 template <typename AnyOp>
 bool is_narrow(const AnyOp& op) {
   if constexpr (requires { op.type; }) return op.type != DType::f32;
   return false;
 }
-bool is_narrow(const Linear& op) { return op.x != DType::f32 || op.y != DType::f32; }
-bool is_narrow(const LinearBackwardInput& op) { return op.dy != DType::f32 || op.dx != DType::f32; }
-bool is_narrow(const LinearBackwardParams& op) { return op.dy != DType::f32 || op.x != DType::f32; }
+bool is_narrow(const Linear& op) { return op.x == DType::bf16; }
+bool is_narrow(const LinearBackwardInput& op) { return op.dy == DType::bf16; }
+bool is_narrow(const LinearBackwardParams& op) { return op.dy == DType::bf16; }
 bool is_narrow(const AdamW& op) { return op.moments == Moments::coded; }
 
-// Of every kind four: as most are, tall, narrow, both.
-constexpr size_t kTall = 1, kNarrow = 2, kVariants = 4;
+// Elements of a gelu, or of its slope, at the end of a product.
+template <typename AnyOp>
+int64_t gelu_count(const AnyOp&) {
+  return 0;
+}
+int64_t gelu_count(const Linear& op) { return op.end != LinearEnd::plain ? op.R * op.N : 0; }
+int64_t gelu_count(const LinearBackwardInput& op) { return op.gelu ? op.R * op.K : 0; }
+
+// Of every kind eight: as most are, and any of these.
+constexpr size_t kTall = 1, kNarrow = 2, kEnded = 4, kVariants = 8;
 
 size_t table_of(const OpParams& params) {
   return std::visit(
       [&](const auto& op) {
         return kVariants * params.index() + (is_tall(op) ? kTall : 0) +
-               (is_narrow(op) ? kNarrow : 0);
+               (is_narrow(op) ? kNarrow : 0) + (gelu_count(op) > 0 ? kEnded : 0);
       },
       params);
 }
@@ -82,10 +92,11 @@ template <size_t... kIndex>
 std::array<std::string, kVariants * sizeof...(kIndex)> table_names(std::index_sequence<kIndex...>) {
   std::array<std::string, kVariants * sizeof...(kIndex)> names;
   ((names[kVariants * kIndex] = std::variant_alternative_t<kIndex, OpParams>::kName), ...);
-  for (size_t i = 0; i < names.size(); i += kVariants) {
-    names[i + kTall] = names[i] + " tall";
-    names[i + kNarrow] = names[i] + " narrow";
-    names[i + kTall + kNarrow] = names[i] + " tall narrow";
+  for (size_t i = 0; i < names.size(); ++i) {
+    names[i] = names[i / kVariants * kVariants];
+    if (i & kTall) names[i] += " tall";
+    if (i & kNarrow) names[i] += " narrow";
+    if (i & kEnded) names[i] += " ended";
   }
   return names;
 }
@@ -94,14 +105,6 @@ const auto& table_names() {
   static const auto kNames = table_names(std::make_index_sequence<std::variant_size_v<OpParams>>());
   return kNames;
 }
-
-// Elements of a gelu at the end of a product: it costs what it would by itself.
-template <typename AnyOp>
-int64_t gelu_count(const AnyOp&) {
-  return 0;
-}
-int64_t gelu_count(const Linear& op) { return op.end != LinearEnd::plain ? op.R * op.N : 0; }
-int64_t gelu_count(const LinearBackwardInput& op) { return op.gelu ? op.R * op.K : 0; }
 
 double nominal_seconds(const OpParams& params) {
   constexpr double kFlops = 1e11, kBytes = 1e10;  // per second
@@ -135,6 +138,7 @@ int64_t bytes_moved(const OpParams& params) {
 }
 
 CostModel::CostModel(const Calibration& calibration) {
+  if (!calibration.paces.empty()) pace_ = median(calibration.paces);
   const auto& names = table_names();
   std::map<size_t, std::map<double, std::map<double, double>>> sorted;  // by table, y, x
   for (const CostPoint& point : calibration.points) {
@@ -167,14 +171,18 @@ double CostModel::disk_seconds(const OpParams& params) const {
   return bytes / (transfer->fetches() ? disk_.read : disk_.write);
 }
 
-double CostModel::seconds(const OpParams& params) const {
+double CostModel::seconds(const OpParams& params) const { return pace_ * op_seconds(params); }
+
+double CostModel::op_seconds(const OpParams& params) const {
   if (std::holds_alternative<Transfer>(params)) return 0;
-  const int64_t gelus = std::visit([](const auto& op) { return gelu_count(op); }, params);
-  return table_seconds(params) + (gelus > 0 ? table_seconds(Gelu{gelus}) : 0);
+  const size_t table = table_of(params);
+  if (!(table & kEnded) || !tables_[table & ~kNarrow].empty()) return table_seconds(params, table);
+  // Not measured at the end of a product: what it costs by itself.
+  const Gelu by_itself{std::visit([](const auto& op) { return gelu_count(op); }, params)};
+  return table_seconds(params, table & ~kEnded) + table_seconds(by_itself, table_of(by_itself));
 }
 
-double CostModel::table_seconds(const OpParams& params) const {
-  size_t at = table_of(params);
+double CostModel::table_seconds(const OpParams& params, size_t at) const {
   // What was not measured in fewer bits is taken for as fast as in all of them.
   if (tables_[at].empty()) at &= ~kNarrow;
   const Table& table = tables_[at];

@@ -14,7 +14,8 @@ namespace ebb {
 // One measurement. x and y are the sizes that the time of its kind depends on: rows and weights of
 // a linear layer (more inputs than outputs: a kind of its own, "linear tall"); tokens and head
 // width of attention, in seconds for one token of one head; else the bytes moved. What is stored in
-// fewer bits is a kind of its own too, "linear narrow".
+// fewer bits is a kind of its own too, "linear narrow", and so is what ends with GELU or its slope,
+// "linear ended".
 struct CostPoint {
   std::string kind;
   double x = 0, y = 0, seconds = 0;
@@ -32,6 +33,8 @@ struct DiskRates {
 struct Calibration {
   std::string machine;
   std::vector<CostPoint> points;
+  // What whole steps took since, over what the points say of them: the last few.
+  std::vector<double> paces = {};
   bool operator==(const Calibration&) const = default;
 };
 
@@ -44,6 +47,9 @@ class CostModel {
   CostModel() = default;
   explicit CostModel(const Calibration& calibration);
   void set_disk(const DiskRates& rates) { disk_ = rates; }
+
+  // The median of the calibration's paces, which all ops' seconds are multiplied by; 1 without any.
+  double pace() const { return pace_; }
 
   // Between measured sizes a straight line, beyond them in proportion. Never less for more rows,
   // tokens or bytes. Kinds that were not measured cost what they would without measurements.
@@ -60,10 +66,12 @@ class CostModel {
   };
   using Table = std::vector<Line>;  // by growing y
 
-  double table_seconds(const OpParams& params) const;
+  double op_seconds(const OpParams& params) const;
+  double table_seconds(const OpParams& params, size_t table) const;
 
   DiskRates disk_;
-  std::array<Table, 4 * std::variant_size_v<OpParams>> tables_;  // by kind and variant
+  double pace_ = 1;
+  std::array<Table, 8 * std::variant_size_v<OpParams>> tables_;  // by kind and variant
 };
 
 // The seconds of stretches of a program, each with all times round its loops. The disk works beside

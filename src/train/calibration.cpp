@@ -26,10 +26,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kVersion = 6;  // of the file and of how is measured
+constexpr int64_t kVersion = 8;  // of the file and of how is measured
 constexpr int64_t kMostBytes = 1 << 20;
 constexpr int64_t kBusySeconds = 600;  // for so long a disturbed measurement is better than none
-constexpr size_t kMostMachines = 16, kMostPoints = 1000;
+constexpr size_t kMostMachines = 16, kMostPoints = 1000, kMostPaces = 9;
+constexpr double kSlowestPace = 100;
 
 struct Kept {
   Calibration calibration;
@@ -37,13 +38,18 @@ struct Kept {
 };
 
 // ---- the file:
-// {"version":N,"machines":[{"machine":"...","expires":0,"points":[["gelu",x,y,seconds],..]},..]}
+// {"version":N,"machines":[{"machine":"...","expires":0,"paces":[1.02,..],
+//                           "points":[["gelu",x,y,seconds],..]},..]}
 
-double read_size(JsonReader& json, double least, double most) {
-  if (!json.next_element()) json.refuse("the end of a point", "four values");
+double read_within(JsonReader& json, double least, double most) {
   const double value = json.read_real();
   if (!(value >= least && value <= most)) json.refuse("a size or time", "one that can be");
   return value;
+}
+
+double read_size(JsonReader& json, double least, double most) {
+  if (!json.next_element()) json.refuse("the end of a point", "four values");
+  return read_within(json, least, most);
 }
 
 CostPoint read_point(JsonReader& json) {
@@ -67,6 +73,12 @@ Kept read_machine(JsonReader& json) {
       machine.machine = json.read_string();
     } else if (key == "expires") {
       kept.expires = json.read_int();
+    } else if (key == "paces") {
+      json.begin_array();
+      while (json.next_element()) {
+        if (machine.paces.size() == kMostPaces) json.refuse("more paces", "fewer");
+        machine.paces.push_back(read_within(json, 1 / kSlowestPace, kSlowestPace));
+      }
     } else if (key == "points") {
       json.begin_array();
       while (json.next_element()) {
@@ -108,9 +120,9 @@ std::string machines_text(const std::vector<Kept>& machines) {
   std::string text = fmt::format("{{\"version\":{},\"machines\":[", kVersion);
   for (const Kept& kept : machines) {
     const Calibration& machine = kept.calibration;
-    text +=
-        fmt::format("{}\n{{\"machine\":{},\"expires\":{},\"points\":[",
-                    &kept == &machines[0] ? "" : ",", json_quote(machine.machine), kept.expires);
+    text += fmt::format("{}\n{{\"machine\":{},\"expires\":{},\"paces\":[{}],\"points\":[",
+                        &kept == &machines[0] ? "" : ",", json_quote(machine.machine), kept.expires,
+                        fmt::join(machine.paces, ","));
     for (const CostPoint& point : machine.points) {
       text += fmt::format("{}\n[{},{},{},{}]", &point == &machine.points[0] ? "" : ",",
                           json_quote(point.kind), point.x, point.y, point.seconds);
@@ -118,15 +130,6 @@ std::string machines_text(const std::vector<Kept>& machines) {
     text += "]}";
   }
   return text + "]}\n";
-}
-
-void write_machines(const fs::path& path, const std::vector<Kept>& machines) {
-  try {
-    if (path.has_parent_path()) make_directories(path.parent_path());
-    write_file_atomically(path, machines_text(machines));
-  } catch (const Error& error) {
-    fmt::print(stderr, "warning: calibration: not kept: {}\n", error.what());
-  }
 }
 
 // ---- this machine
@@ -157,27 +160,66 @@ fs::path calibration_file() {
   return {};
 }
 
+namespace {
+
+// What the file holds, or nothing; fails if it is damaged.
+std::vector<Kept> read_machines(const fs::path& file) {
+  std::error_code ignored;
+  if (file.empty() || !fs::exists(file, ignored)) return {};
+  return parse_machines(read_text_file(file, kMostBytes), printable(file.string()));
+}
+
+auto find_machine(std::vector<Kept>& machines, const std::string& name) {
+  return std::find_if(machines.begin(), machines.end(),
+                      [&](const Kept& each) { return each.calibration.machine == name; });
+}
+
+// Writes back what `change` makes of the file's machines, unless it returns false. They are read
+// only now, with no other process between: whatever that one measured meanwhile stays. A damaged
+// file holds none.
+void update_machines(const fs::path& file, const std::function<bool(std::vector<Kept>&)>& change) {
+  if (file.empty()) return;
+  try {
+    if (file.has_parent_path()) make_directories(file.parent_path());
+    const DirectoryLock lock(file.has_parent_path() ? file.parent_path() : ".");
+    std::vector<Kept> machines;
+    try {
+      machines = read_machines(file);
+    } catch (const Error&) {
+    }
+    if (change(machines)) write_file_atomically(file, machines_text(machines));
+  } catch (const Error& error) {
+    fmt::print(stderr, "warning: calibration: not kept: {}\n", error.what());
+  }
+}
+
+void keep(const fs::path& file, const Kept& made) {
+  update_machines(file, [&](std::vector<Kept>& machines) {
+    const auto old = find_machine(machines, made.calibration.machine);
+    if (old != machines.end()) machines.erase(old);
+    if (machines.size() == kMostMachines) machines.erase(machines.begin());
+    machines.push_back(made);
+    return true;
+  });
+}
+
+}  // namespace
+
 Calibration machine_calibration(const fs::path& file, const Measuring& measuring) {
   const std::string name = printable(file.string());
   std::string why = measuring.first_use + ": measuring";
   std::vector<Kept> machines;
-  std::error_code ignored;
-  if (!file.empty() && fs::exists(file, ignored)) {
-    try {
-      machines = parse_machines(read_text_file(file, kMostBytes), name);
-    } catch (const Error&) {
-      why = name + " is damaged: measuring again";
-    }
+  try {
+    machines = read_machines(file);
+  } catch (const Error&) {
+    why = name + " is damaged: measuring again";
   }
-  const auto found = std::find_if(machines.begin(), machines.end(), [&](const Kept& each) {
-    return each.calibration.machine == measuring.machine;
-  });
+  const auto found = find_machine(machines, measuring.machine);
   if (found != machines.end()) {
     const bool expired = found->expires != 0 && std::time(nullptr) >= found->expires;
     if (is_complete(found->calibration, measuring.wanted) && !expired) return found->calibration;
     why = expired ? "the last was made while other programs ran: measuring again"
                   : name + " is of another version: measuring again";
-    machines.erase(found);
   }
   fmt::print(stderr, "calibration: {}, about {} s\n", why, measuring.seconds);
   const Measurement measured = measuring.measure();
@@ -194,10 +236,26 @@ Calibration machine_calibration(const fs::path& file, const Measuring& measuring
                "the next {} minutes\n",
                kBusySeconds / 60);
   }
-  if (machines.size() == kMostMachines) machines.erase(machines.begin());
-  machines.push_back({made, measured.busy ? std::time(nullptr) + kBusySeconds : 0});
-  if (!file.empty()) write_machines(file, machines);
+  keep(file, {made, measured.busy ? std::time(nullptr) + kBusySeconds : 0});
   return made;
+}
+
+void learn_pace(const fs::path& file, const std::string& machine, double pace) {
+  if (!(pace >= 1 / kSlowestPace && pace <= kSlowestPace)) return;
+  update_machines(file, [&](std::vector<Kept>& machines) {
+    const auto found = find_machine(machines, machine);
+    if (found == machines.end()) return false;
+    std::vector<double>& paces = found->calibration.paces;
+    if (paces.size() == kMostPaces) paces.erase(paces.begin());
+    paces.push_back(pace);
+    return true;
+  });
+}
+
+void learn_from_steps(double seconds, double predicted, const CostModel& costs) {
+  constexpr double kShort = 0.2;
+  if (seconds < kShort || predicted <= 0) return;
+  learn_pace(calibration_file(), cpu_identity(), seconds / predicted * costs.pace());
 }
 
 namespace {

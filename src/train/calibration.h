@@ -35,6 +35,14 @@ struct Measuring {
 // machine is kept for some minutes only.
 Calibration machine_calibration(const std::filesystem::path& file, const Measuring& measuring);
 
+// Adds a pace to what the file holds for the machine, if it does; only the last few stay.
+void learn_pace(const std::filesystem::path& file, const std::string& machine, double pace);
+
+// Whole steps of `seconds` were foretold as `predicted` with these costs: later predictions are of
+// the machine as steps find it. A shared machine is slower or faster for minutes, and a calibration
+// is made within seconds. Short steps are left out: they tell of waking threads.
+void learn_from_steps(double seconds, double predicted, const CostModel& costs);
+
 // Of this machine with the threads that are set now, and of the disk of a directory, unless it is
 // empty. The first time takes some seconds. Fails with Exit::disk if that directory cannot be used.
 CostModel machine_costs(const std::filesystem::path& offload = {});

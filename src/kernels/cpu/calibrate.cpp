@@ -25,6 +25,7 @@ namespace {
 // models, into the MLP and out of it: strides near a multiple of a page can cost half the speed. No
 // product is so large that a slow machine would take long over it.
 constexpr double kMostFlops = 3e9;
+constexpr int64_t kAttentionRows = 1024;  // more than the caches of one core hold
 void add_linear_shapes(std::vector<OpParams>& shapes) {
   constexpr std::pair<int64_t, int64_t> kWeights[] = {
       {16, 384}, {128, 512}, {384, 1536}, {768, 3072}, {1152, 4608}};
@@ -35,6 +36,9 @@ void add_linear_shapes(std::vector<OpParams>& shapes) {
         shapes.push_back(Linear{R, K, N});
         shapes.push_back(LinearBackwardInput{R, K, N});
         shapes.push_back(LinearBackwardParams{R, K, N});
+        if (R < 32 || narrow < 128) continue;
+        if (K < N) shapes.push_back(Linear{R, K, N, LinearEnd::gelu_aside});
+        if (K > N) shapes.push_back(LinearBackwardInput{R, K, N, true});
       }
     }
   }
@@ -51,13 +55,14 @@ void add_narrow_shapes(std::vector<OpParams>& shapes) {
         shapes.push_back(Linear{R, K, N, LinearEnd::plain, k16, k16, k16});
         shapes.push_back(LinearBackwardInput{R, K, N, false, k16, k16, k16});
         shapes.push_back(LinearBackwardParams{R, K, N, false, k16, k16});
+        if (K < N) shapes.push_back(Linear{R, K, N, LinearEnd::gelu_aside, k16, k16, k16});
+        if (K > N) shapes.push_back(LinearBackwardInput{R, K, N, true, k16, k16, k16});
       }
     }
   }
   for (const int64_t T : {64, 256, 1024}) {
-    const int64_t B = T < 256 ? 256 / T : 1;
-    shapes.push_back(Attention{B, T, 4, 64, k16});
-    shapes.push_back(AttentionBackward{B, T, 4, 64, k16});
+    shapes.push_back(Attention{kAttentionRows / T, T, 4, 64, k16});
+    shapes.push_back(AttentionBackward{kAttentionRows / T, T, 4, 64, k16});
   }
   constexpr int64_t D = 384, T = 64;
   for (const int64_t B : {1, 16, 64}) {
@@ -76,9 +81,8 @@ void add_narrow_shapes(std::vector<OpParams>& shapes) {
 void add_attention_shapes(std::vector<OpParams>& shapes) {
   for (const int64_t d : {32, 64, 72}) {
     for (const int64_t T : {16, 64, 256, 1024}) {
-      const int64_t B = T < 256 ? 256 / T : 1;
-      shapes.push_back(Attention{B, T, 4, d});
-      shapes.push_back(AttentionBackward{B, T, 4, d});
+      shapes.push_back(Attention{kAttentionRows / T, T, 4, d});
+      shapes.push_back(AttentionBackward{kAttentionRows / T, T, 4, d});
     }
   }
 }
@@ -207,8 +211,7 @@ std::vector<OpTiming> calibrate_cpu(const CalibrationEffort& effort) {
   }
   const cpu::Pages pages(bytes, cpu::Pages::Size::huge);
   const double start = now();
-  const cpu::Evictor evictor;
-  for (const cpu::Trial& trial : trials) trial.run(pages.data(), evictor);  // threads and pages
+  for (const cpu::Trial& trial : trials) trial.run(pages.data());  // threads and pages
   // All shapes in turn, again and again: what slows the machine for a while spoils one sample of
   // many shapes rather than all samples of one.
   std::vector<Samples> samples(trials.size());
@@ -219,7 +222,7 @@ std::vector<OpTiming> calibrate_cpu(const CalibrationEffort& effort) {
     for (size_t i = 0; i < trials.size(); ++i) {
       if (samples[i].clean() >= effort.clean_samples) continue;
       const int64_t before = preemptions();
-      const double seconds = trials[i].run(pages.data(), evictor);
+      const double seconds = trials[i].run(pages.data());
       samples[i].add(seconds, preemptions() != before);
       wanted = true;
     }

@@ -1,5 +1,9 @@
 #include "kernels/cpu/trial.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <chrono>
 #include <string_view>
@@ -40,15 +44,17 @@ void fill(const Arg& arg, std::byte* place) {
   });
 }
 
-}  // namespace
-
-void Evictor::sweep() const {
+// Out of all caches, written back to memory. Other CPUs than x86 keep it.
+void flush([[maybe_unused]] const Arg& arg, [[maybe_unused]] const std::byte* place) {
+#if defined(__x86_64__)
   constexpr int64_t kLine = 64;
-  parallel_range(pages_.bytes() / kLine, 1, kLine, [&](int64_t begin, int64_t end) {
-    const auto* bytes = reinterpret_cast<const volatile char*>(pages_.data());
-    for (int64_t i = begin; i < end; ++i) static_cast<void>(bytes[i * kLine]);
+  parallel_range((arg_bytes(arg) + kLine - 1) / kLine, 1, kLine, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) _mm_clflush(place + i * kLine);
   });
+#endif
 }
+
+}  // namespace
 
 Trial::Trial(const OpParams& params) : params_(params), signature_(signature(params)) {
   for (const auto* args : {&signature_.reads, &signature_.writes, &signature_.updates}) {
@@ -57,13 +63,27 @@ Trial::Trial(const OpParams& params) : params_(params), signature_(signature(par
   scratch_bytes_ = cpu_device().scratch_bytes(params);
 }
 
-bool Trial::is_state(const Arg& arg) const {
-  if (std::holds_alternative<Zero>(params_)) return true;  // of gradients
-  constexpr std::string_view kState[] = {"w", "dw", "g", "m", "v", "ema", "table", "dtable"};
-  return std::find(std::begin(kState), std::end(kState), arg.name) != std::end(kState);
+bool Trial::has_left(const Arg& arg) const {
+  using Name = std::string_view;
+  constexpr Name kAlways[] = {"w", "low", "dw", "m", "v", "ema", "table", "dtable", "u"};
+  constexpr std::pair<Name, Name> kOfSome[] = {
+      {Zero::kName, "x"},
+      {SquaredNorm::kName, "g"},
+      {AdamW::kName, "g"},
+      {LinearBackwardParams::kName, "x"},
+      {AdaLNBackward::kName, "x"},
+      {AddGatedBackward::kName, "y"},
+      {QkNormBackward::kName, "qkv"},
+      {AttentionBackward::kName, "qkv"},
+      {AttentionBackward::kName, "o"},
+  };
+  const Name op = std::visit([](const auto& each) { return each.kName; }, params_);
+  return std::find(std::begin(kAlways), std::end(kAlways), arg.name) != std::end(kAlways) ||
+         std::find(std::begin(kOfSome), std::end(kOfSome), std::pair{op, Name(arg.name)}) !=
+             std::end(kOfSome);
 }
 
-double Trial::run(std::byte* memory, const Evictor& evictor) const {
+double Trial::run(std::byte* memory) const {
   std::vector<const std::byte*> reads;
   std::vector<std::byte*> writes, updates;
   std::vector<std::pair<const Arg*, std::byte*>> all;
@@ -76,14 +96,14 @@ double Trial::run(std::byte* memory, const Evictor& evictor) const {
   for (const Arg& arg : signature_.reads) reads.push_back(take(arg));
   for (const Arg& arg : signature_.writes) writes.push_back(take(arg));
   for (const Arg& arg : signature_.updates) updates.push_back(take(arg));
-  const auto fill_all = [&](bool state) {
-    for (const auto& [arg, place] : all) {
-      if (is_state(*arg) == state) fill(*arg, place);
-    }
-  };
-  fill_all(true);
-  evictor.sweep();
-  fill_all(false);
+  for (const auto& [arg, place] : all) {
+    if (!has_left(*arg)) continue;
+    fill(*arg, place);
+    flush(*arg, place);
+  }
+  for (const auto& [arg, place] : all) {
+    if (!has_left(*arg)) fill(*arg, place);
+  }
   const Scalars scalars;
   Call call;
   call.reads = reads;

@@ -7,15 +7,6 @@
 
 namespace ebb::cpu {
 
-// Reads more memory with every thread than its own caches hold.
-class Evictor {
- public:
-  void sweep() const;
-
- private:
-  Pages pages_{int64_t{6} << 20, Pages::Size::huge};
-};
-
 class Trial {
  public:
   explicit Trial(const OpParams& params);
@@ -24,12 +15,12 @@ class Trial {
   int64_t bytes() const { return bytes_ + whole_lines(scratch_bytes_); }
 
   // Lays the operands out in `memory` and runs the op once: the seconds of that. As in a step,
-  // weights, gradients and moments have left the caches since they were last used, while
-  // activations come from the op before.
-  double run(std::byte* memory, const Evictor& evictor) const;
+  // weights, gradients, moments and what the backward pass reads of the forward pass have left the
+  // caches since they were last used, while the rest comes from the op before.
+  double run(std::byte* memory) const;
 
  private:
-  bool is_state(const Arg& arg) const;
+  bool has_left(const Arg& arg) const;
 
   OpParams params_;
   Signature signature_;
