@@ -34,7 +34,7 @@ TEST_F(CliBudget, ABenchTeachesThePlannerThePaceOfWholeSteps) {
   fs::copy_file(EBB_CALIBRATION_FILE, launch_.calibration);
   const auto bench = [&] {
     return json({"bench", "--json", "--width", "256", "--depth", "4", "--heads", "4", "--patch",
-                 "2", "--image-size", "32", "--batch", "12", "--rounds", "1"});
+                 "2", "--image-size", "32", "--batch", "24", "--rounds", "1"});
   };
   const Json first = bench();
   ASSERT_GT(first["step_seconds"], 0.2) << "too short to count";
