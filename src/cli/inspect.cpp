@@ -23,9 +23,17 @@ int inspect_data(const Settings& s) {
   const auto source = open_source(s.target, options);
   const DataInfo& info = source->info();
   if (s.json) {
-    Json j = {{"kind", info.kind},       {"count", info.count},   {"channels", info.channels},
-              {"height", info.height},   {"width", info.width},   {"classes", info.classes},
-              {"skipped", info.skipped}, {"pixels", info.pixels}, {"class_names", info.class_names},
+    Json j = {{"kind", info.kind},
+              {"count", info.count},
+              {"channels", info.channels},
+              {"height", info.height},
+              {"width", info.width},
+              {"classes", info.classes},
+              {"skipped", info.skipped},
+              {"pixels", info.pixels},
+              {"class_names", info.class_names},
+              {"class_counts", info.class_counts},
+              {"fingerprint", info.fingerprint},
               {"notes", info.notes}};
     fmt::print("{}\n", j.dump(2));
     return 0;

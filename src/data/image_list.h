@@ -21,6 +21,8 @@ class ImageList {
 
   int64_t size() const { return std::ssize(items_); }
   std::filesystem::path path(int64_t index) const;
+  // Relative to its class's folder.
+  std::string_view name(int64_t index) const { return names_.data() + items_[index].name; }
   int32_t label(int64_t index) const { return items_[index].label; }
   ImageInfo info(int64_t index) const;
   // An info of width 0 unsets it.

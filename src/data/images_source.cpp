@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "data/fingerprint.h"
 #include "data/image_list.h"
 #include "data/kinds.h"
 #include "data/resize.h"
@@ -25,7 +26,7 @@ class ImagesSource final : public Source {
     info_.kind = "images";
     info_.pixels = true;
     info_.classes = std::ssize(list_.classes());
-    for (const std::string& name : list_.classes()) info_.class_names.push_back(printable(name));
+    for (const std::string& name : list_.classes()) info_.class_names.push_back(clean_utf8(name));
     info_.notes = list_.notes();
     check_files(folder, options);
     info_.count = list_.size();
@@ -35,6 +36,7 @@ class ImagesSource final : public Source {
       scratch_bytes_ = std::max(scratch_bytes_, parts(image).total);
       heap_bytes_ = std::max(heap_bytes_, image.heap_bytes());
     }
+    identify();
   }
 
   void load(float* x, int32_t* label, int64_t index, bool flip,
@@ -174,6 +176,20 @@ class ImagesSource final : public Source {
       side = width;
     }
     info_.height = info_.width = side;
+  }
+
+  // Sizes stand for the contents: reading a million files would take hours.
+  void identify() {
+    Fingerprint print(info_.kind);
+    for (const std::string& name : list_.classes()) print.add(name);
+    for (int64_t i = 0; i < list_.size(); ++i) {
+      count_class(list_.label(i));
+      print.add(list_.label(i));
+      print.add(list_.name(i));
+      std::error_code ignored;
+      print.add(static_cast<int64_t>(fs::file_size(list_.path(i), ignored)));
+    }
+    info_.fingerprint = print.hex();
   }
 
   ImageList list_;

@@ -19,7 +19,9 @@ struct DataInfo {
   int64_t height = 0;
   int64_t width = 0;
   int64_t classes = 0;                   // 0: no labels; every label is then 0
-  std::vector<std::string> class_names;  // of folders, harmless for a terminal; else empty
+  std::vector<std::string> class_names;  // of folders: valid UTF-8, no control codes; else empty
+  std::vector<int64_t> class_counts;     // samples of each class
+  std::string fingerprint;               // 16 hex digits: which samples these are, in which order
   bool pixels = false;                   // values in [-1,1] made from 8-bit pixels
   int64_t skipped = 0;                   // files left out because they cannot be decoded
   std::vector<std::string> notes;        // what the user should be told, a line each
@@ -46,6 +48,12 @@ class Source {
   virtual int64_t held_bytes() const = 0;
 
  protected:
+  // Fills in class_counts.
+  void count_class(int64_t label) {
+    info_.class_counts.resize(static_cast<size_t>(info_.classes));
+    if (info_.classes > 0) ++info_.class_counts[static_cast<size_t>(label)];
+  }
+
   DataInfo info_;
 };
 
