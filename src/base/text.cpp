@@ -43,25 +43,6 @@ char32_t decoded_utf8(std::string_view c) {
   return code;
 }
 
-// Bytes of the character that `text` begins with; 0 where that is none: a stray byte, a longer form
-// than needed, half of a UTF-16 pair, a code beyond the last.
-size_t utf8_length(std::string_view text) {
-  const auto first = static_cast<unsigned char>(text[0]);
-  const size_t length = first < 0x80   ? 1
-                        : first < 0xc2 ? 0
-                        : first < 0xe0 ? 2
-                        : first < 0xf0 ? 3
-                                       : 4;
-  if (first > 0xf4 || length == 0 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((text[i] & 0xc0) != 0x80) return 0;
-  }
-  const char32_t code = decoded_utf8(text.substr(0, length));
-  const bool pair_half = code >= 0xd800 && code < 0xe000;
-  const char32_t least = length == 4 ? 0x10000 : length == 3 ? 0x800 : 0;
-  return code < least || code > 0x10ffff || pair_half ? 0 : length;
-}
-
 // C0, DEL and C1 codes, line separators, and marks that turn the direction of what follows.
 bool is_control(char32_t code) {
   return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c ||
@@ -157,6 +138,22 @@ std::vector<std::string> split(std::string_view text, char separator) {
     if (at == std::string_view::npos) return parts;
     text.remove_prefix(at + 1);
   }
+}
+
+size_t utf8_length(std::string_view text) {
+  if (text.empty()) return 0;
+  const auto lead = static_cast<unsigned char>(text[0]);
+  if (lead < 0x80) return 1;
+  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates and what lies past U+10FFFF all show in the second byte.
+  const auto second = static_cast<unsigned char>(text[1]);
+  if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f)) return 0;
+  if ((lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f)) return 0;
+  return length;
 }
 
 std::string clean_utf8(std::string_view text) {

@@ -27,6 +27,9 @@ double parse_real(std::string_view text, std::string_view where);
 
 std::vector<std::string> split(std::string_view text, char separator);
 
+// The length, 1 to 4, of the UTF-8 character that begins the text; 0 when it is not valid.
+size_t utf8_length(std::string_view text);
+
 // Untrusted text as valid UTF-8 that is harmless for a terminal: control codes, what turns the
 // direction of text and bytes that are not UTF-8 become "\x1b" and the like.
 std::string clean_utf8(std::string_view text);
