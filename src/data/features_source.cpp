@@ -71,9 +71,13 @@ class FeaturesSource final : public Source {
                        at % info_.width),
            "extract this sample's features again");
     }
-    *label = labels_.empty() ? 0 : labels_[static_cast<size_t>(index)];
+    *label = this->label(index);
   }
 
+  int32_t label(int64_t index) const override {
+    return labels_.empty() ? 0 : labels_[static_cast<size_t>(index)];
+  }
+  std::string name(int64_t index) const override { return shown(file_of(folder_, index)); }
   int64_t scratch_bytes() const override { return 0; }
   int64_t heap_bytes() const override { return int64_t{16} << 10; }  // a FILE and its buffer
   int64_t held_bytes() const override {

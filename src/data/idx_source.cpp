@@ -59,9 +59,12 @@ class IdxSource final : public Source {
     }
     const int64_t plane = info_.height * info_.width;
     for (int64_t c = 1; c < info_.channels; ++c) std::copy_n(x, plane, x + c * plane);
-    *label = labels_.empty() ? 0 : labels_[static_cast<size_t>(index)];
+    *label = this->label(index);
   }
 
+  int32_t label(int64_t index) const override {
+    return labels_.empty() ? 0 : labels_[static_cast<size_t>(index)];
+  }
   int64_t scratch_bytes() const override {
     return scaled() ? Resizer::scratch_bytes(resize_shape()) : 0;
   }
