@@ -23,6 +23,27 @@ class ImageKinds : public ImageFiles {
     spill(at(name), Bytes(data, data + size));
     WebPFree(data);
   }
+  // Frames of one picture each on a canvas of 8x6, the first at (2, 4), the second at (0, 0).
+  Bytes animation(const Bytes& first, const Bytes& second) const {
+    Bytes chunks = {'V', 'P', '8', 'X', 10,  0,   0, 0, 0x12, 0, 0, 0, 7, 0, 0, 5,
+                    0,   0,   'A', 'N', 'I', 'M', 6, 0, 0,    0, 0, 0, 0, 0, 0, 0};
+    for (const Bytes* frame : {&first, &second}) {
+      const Bytes picture(frame->begin() + 12, frame->end());
+      chunks.insert(chunks.end(), {'A', 'N', 'M', 'F'});
+      put(chunks, static_cast<uint32_t>(picture.size() + 16), 4);
+      put(chunks, frame == &first ? 1 : 0, 3);
+      put(chunks, frame == &first ? 2 : 0, 3);
+      put(chunks, 1, 3);
+      put(chunks, 0, 3);
+      put(chunks, 100, 4);
+      chunks.insert(chunks.end(), picture.begin(), picture.end());
+    }
+    Bytes file = {'R', 'I', 'F', 'F'};
+    put(file, static_cast<uint32_t>(chunks.size() + 4), 4);
+    file.insert(file.end(), {'W', 'E', 'B', 'P'});
+    file.insert(file.end(), chunks.begin(), chunks.end());
+    return file;
+  }
   // RGBA out of RGB.
   static Bytes opaque(const Bytes& rgb) {
     Bytes rgba;
@@ -138,6 +159,16 @@ TEST_F(ImageKinds, WebpOfEverySizeStaysInItsMemory) {
   }
 }
 
+TEST_F(ImageKinds, TheFirstFrameOfAnAnimatedWebpIsReadOnItsCanvas) {
+  webp("one", 2, 1, {10, 20, 30, 255, 40, 50, 60, 0}, true);
+  webp("two", 2, 1, {1, 1, 1, 255, 1, 1, 1, 255}, true);
+  spill(at("a.webp"), animation(slurp(at("one")), slurp(at("two"))));
+  Bytes wanted(8 * 6 * 3, 255);
+  const Bytes pixel = {10, 20, 30};
+  std::copy(pixel.begin(), pixel.end(), wanted.begin() + (4 * 8 + 2) * 3);
+  EXPECT_EQ(decoded(at("a.webp")), wanted);
+}
+
 // libwebp calls the allocator that image_webp.cpp puts in the place of its own.
 TEST_F(ImageKinds, WhatLibwebpTakesIsCounted) {
   const WebpHeap heap(1000);
@@ -210,7 +241,9 @@ TEST_F(ImageKinds, EveryTruncationIsRefused) {
   gif("c.gif", 9, {.width = 9, .height = 9}, numbers(81));
   gif("d.gif", 9, {.width = 9, .height = 9, .interlaced = true}, numbers(81));
   spill(at("e.bmp"), bmp(8, 8, 24, 0, {}, gradient(8, 8, 3)));
-  for (const char* name : {"a.webp", "b.webp", "c.gif", "d.gif", "e.bmp"}) {
+  webp("one", 2, 1, {10, 20, 30, 255, 40, 50, 60, 0}, true);
+  spill(at("f.webp"), animation(slurp(at("one")), slurp(at("one"))));
+  for (const char* name : {"a.webp", "b.webp", "f.webp", "c.gif", "d.gif", "e.bmp"}) {
     const Bytes bytes = slurp(at(name));
     for (size_t length = 0; length < bytes.size(); ++length) {
       SCOPED_TRACE(fmt::format("{} cut to {} of {}", name, length, bytes.size()));
@@ -228,10 +261,12 @@ TEST_F(ImageKinds, MutationsNeverCrash) {
   Bytes palette(1024, 77);
   spill(at("4"), bmp(16, 8, 8, 0, palette, gradient(16, 8, 1)));
   spill(at("5"), bmp(8, 8, 32, 0, {}, gradient(8, 8, 4)));
+  webp("one", 2, 1, {10, 20, 30, 255, 40, 50, 60, 0}, true);
+  spill(at("6"), animation(slurp(at("one")), slurp(at("one"))));
   std::mt19937 random(4321);
   int refused = 0;
-  for (int round = 0; round < 6000; ++round) {
-    Bytes bytes = slurp(at(std::to_string(round % 6)));
+  for (int round = 0; round < 7000; ++round) {
+    Bytes bytes = slurp(at(std::to_string(round % 7)));
     const int changes = 1 + static_cast<int>(random() % 4);
     for (int i = 0; i < changes; ++i) {
       const size_t range = random() % 2 ? bytes.size() : std::min<size_t>(bytes.size(), 60);

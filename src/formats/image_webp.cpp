@@ -1,5 +1,5 @@
 // WebP through libwebp, which wants the whole file and writes the whole picture: both lie in the
-// caller's scratch.
+// caller's scratch. Of an animation the first frame is read, on its canvas, as of a GIF.
 #include <malloc.h>
 #include <webp/decode.h>
 
@@ -45,38 +45,51 @@ uint32_t little(std::string_view bytes) {
 class WebpReader final : public ImageReader {
  public:
   explicit WebpReader(InputFile file) : file_(std::move(file)) {
+    check_length();
     find_picture();
+    if (frame_.end == 0) {  // not an animation: libwebp sees the whole file
+      frame_.end = file_.size();
+      info_.width = frame_.width;
+      info_.height = frame_.height;
+    }
     check_image_size(file_.name(), info_.width, info_.height);
+    check_image_size(file_.name(), frame_.width, frame_.height);
+    if (frame_.left + frame_.width > info_.width || frame_.top + frame_.height > info_.height ||
+        frame_.end > file_.size()) {
+      refuse("its parts disagree on its size");
+    }
     info_.channels = 3;
     info_.whole = true;
   }
 
   void start(std::span<std::byte> scratch) override {
     require(std::ssize(scratch) >= info_.scratch_bytes(), "webp: scratch too small");
-    const auto pixel_bytes = static_cast<size_t>(info_.width * info_.height * 4);
+    const auto pixel_bytes = static_cast<size_t>(frame_.width * frame_.height * 4);
     pixels_ = reinterpret_cast<uint8_t*>(scratch.data());
     uint8_t* data = pixels_ + pixel_bytes;
-    const auto size = static_cast<size_t>(info_.file_bytes);
-    file_.seek(0);
+    const auto size = static_cast<size_t>(frame_.end - frame_.begin);
+    file_.seek(frame_.begin);
     if (file_.read(data, size) < size) refuse("the file ends too early");
 
     WebPDecoderConfig config;
     if (!WebPInitDecoderConfig(&config)) throw Bug("libwebp is not the one compiled for");
     config.output.colorspace = MODE_RGBA;
     config.output.is_external_memory = 1;
-    config.output.u.RGBA = {pixels_, static_cast<int>(info_.width * 4), pixel_bytes};
+    config.output.u.RGBA = {pixels_, static_cast<int>(frame_.width * 4), pixel_bytes};
     const WebpHeap heap(info_.heap_bytes());
     const VP8StatusCode status = WebPDecode(data, size, &config);
     if (status != VP8_STATUS_OK) refuse(reason(status));
-    if (config.output.width != info_.width || config.output.height != info_.height) {
+    if (config.output.width != frame_.width || config.output.height != frame_.height) {
       refuse("its parts disagree on its size");
     }
   }
 
   void read_row(uint8_t* rgb) override {
     require(pixels_ != nullptr && row_ < info_.height, "webp: no row {} to read", row_);
-    composite_on_white(rgb, pixels_ + row_ * info_.width * 4, info_.width);
-    ++row_;
+    const int64_t y = row_++ - frame_.top;
+    std::fill_n(rgb, info_.width * 3, uint8_t{255});
+    if (y < 0 || y >= frame_.height) return;
+    composite_on_white(rgb + 3 * frame_.left, pixels_ + y * frame_.width * 4, frame_.width);
   }
 
  private:
@@ -96,38 +109,64 @@ class WebpReader final : public ImageReader {
     }
   }
 
-  // Walks over the chunks up to the picture's own. libwebp checks again all that is read here.
+  // libwebp sees of an animation the first frame only.
+  void check_length() {
+    char bytes[8] = {};
+    file_.read(bytes, sizeof(bytes));
+    if (little({bytes + 4, 4}) + int64_t{8} > file_.size()) refuse("the file ends too early");
+  }
+
+  // Walks over the chunks to the first picture. libwebp checks again what is read of it here.
   void find_picture() {
     bool transparent = false;
     int64_t at = 12;
     for (int i = 0; i < kMaxChunks; ++i) {
-      char bytes[18];
+      char bytes[24] = {};
       file_.seek(at);
-      const std::string_view chunk(bytes, file_.read(bytes, sizeof(bytes)));
-      if (chunk.size() < 13) refuse("it has no picture");
-      if (chunk.starts_with("ANIM") || chunk.starts_with("ANMF")) refuse("it is an animation");
-      transparent = transparent || chunk.starts_with("ALPH");
-      if (chunk.starts_with("VP8 ") && chunk.size() == 18) {
+      const std::string_view chunk(bytes, sizeof(bytes));
+      if (file_.read(bytes, sizeof(bytes)) < 13) break;
+      const auto number = [&](size_t place, size_t count) -> int64_t {
+        return little(chunk.substr(place, count));
+      };
+      const int64_t length = number(4, 4);
+      if (chunk.starts_with("VP8 ")) {
         info_.kind = transparent ? ImageKind::webp_exact : ImageKind::webp;
-        info_.width = little(chunk.substr(14, 2)) & 0x3fff;
-        info_.height = little(chunk.substr(16, 2)) & 0x3fff;
+        frame_.width = number(14, 2) & 0x3fff;
+        frame_.height = number(16, 2) & 0x3fff;
         return;
       }
       if (chunk.starts_with("VP8L")) {
-        const uint32_t sizes = little(chunk.substr(9, 4));
         info_.kind = ImageKind::webp_exact;
-        info_.width = (sizes & 0x3fff) + 1;
-        info_.height = (sizes >> 14 & 0x3fff) + 1;
+        frame_.width = (number(9, 4) & 0x3fff) + 1;
+        frame_.height = (number(9, 4) >> 14 & 0x3fff) + 1;
         return;
       }
-      const uint32_t length = little(chunk.substr(4, 4));
-      at += 8 + int64_t{length} + length % 2;
+      transparent = transparent || chunk.starts_with("ALPH");
+      if (chunk.starts_with("VP8X")) {
+        info_.width = number(12, 3) + 1;
+        info_.height = number(15, 3) + 1;
+      }
+      if (chunk.starts_with("ANMF") && frame_.end == 0) {  // its own chunks lie within it
+        frame_.left = 2 * number(8, 3);
+        frame_.top = 2 * number(11, 3);
+        frame_.begin = at + 24;
+        frame_.end = std::max(frame_.begin, at + 8 + length);
+        at = frame_.begin;
+      } else {
+        at += 8 + length + length % 2;
+      }
     }
     refuse("it has no picture");
   }
 
+  // Where the picture lies in the file, and on the canvas.
+  struct Frame {
+    int64_t begin = 0, end = 0;
+    int64_t left = 0, top = 0, width = 0, height = 0;
+  };
   InputFile file_;
-  uint8_t* pixels_ = nullptr;  // RGBA, all of them
+  Frame frame_;
+  uint8_t* pixels_ = nullptr;  // of the frame, RGBA
   int64_t row_ = 0;
 };
 
