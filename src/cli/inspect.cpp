@@ -95,6 +95,9 @@ int64_t count_lines(const fs::path& path) {
   return lines;
 }
 
+// What one wants to know first of a run.
+constexpr std::string_view kTellingSettings[] = {"data", "batch", "steps", "lr", "seed"};
+
 int inspect_run(const Settings& s) {
   const fs::path run = s.target;
   const int64_t lines = count_lines(run / "log.jsonl");
@@ -131,8 +134,10 @@ int inspect_run(const Settings& s) {
              c.depth(), c.patch, parameter_count(c), c.channels, c.image_size, c.image_size,
              c.classes);
   for (const std::string& line : split(info.settings, '\n')) {
-    if (!line.empty()) fmt::print("  {}\n", printable(line));
+    const std::string key = line.substr(0, line.find(' '));
+    if (std::ranges::count(kTellingSettings, key) > 0) fmt::print("  {}\n", printable(line));
   }
+  fmt::print("  all settings: {}\n", printable((run / "settings.toml").string()));
   return 0;
 }
 

@@ -38,7 +38,9 @@ Layout layout_of(const Source& source) {
   for (int64_t c = 0; c < info.classes; ++c) {
     if (info.class_counts[static_cast<size_t>(c)] > 0) shown.push_back(c);
   }
-  const int64_t each = std::clamp<int64_t>(most / std::ssize(shown), 1, kMostOfAClass);
+  const int64_t largest = *std::ranges::max_element(info.class_counts);
+  const int64_t each =
+      std::min(largest, std::clamp<int64_t>(most / std::ssize(shown), 1, kMostOfAClass));
   std::vector<std::vector<int64_t>> picks;  // of each class: its how-many-eth samples
   std::vector<int64_t> row_of(static_cast<size_t>(info.classes), kNone);
   for (const int64_t at : spread(std::ssize(shown), most / each)) {
