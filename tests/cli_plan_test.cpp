@@ -233,5 +233,16 @@ TEST_F(CliPlan, TimeAndDiskAreSaidInWordsByPlanAndTrain) {
       contains(succeed({"plan", "--model", "DiT-XL/2", "--batch", "1"}).out, " s an image"));
 }
 
+// The README and ./demo send people to it.
+TEST_F(CliPlan, TheRecipeForPhotosIsAPlanAndARun) {
+  write_idx();
+  const Args recipe = {"--config", EBB_SOURCE_DIR "/examples/photos.toml"};
+  const Json plan = json(Args{"plan", "--json", "--channels", "3", "--classes", "0"} + recipe);
+  EXPECT_GT(plan["total_seconds"], 0);
+  succeed(Args{"train", "--data", "idx", "--out", "r", "--image-size", "8", "--steps", "1",
+               "--batch", "2", "--save-every", "0", "--sample-every", "0"} +
+          recipe);
+}
+
 }  // namespace
 }  // namespace ebb::cli_fixture

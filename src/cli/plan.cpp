@@ -155,12 +155,13 @@ void print_cause(const Answer& a) {
   const auto percent = [&](int64_t bytes) {
     return 100.0 * static_cast<double>(bytes) / static_cast<double>(a.run.plans.arena_bytes);
   };
-  fmt::print("\n  the peak is at {}: {:.0f} % of it is {}, most of a layer {} of {} ({})\n",
-             a.step().program.ops[a.step().peak_op].name, percent(purpose[largest]),
-             purpose_name(static_cast<Purpose>(largest)), purpose_name(shares[0].purpose),
-             shares[0].layer, format_size(shares[0].bytes));
+  fmt::print(
+      "\n  fullest at {}: {:.0f} % of it is {}; the largest part of a layer is {} of {} ({})\n",
+      a.step().program.ops[a.step().peak_op].name, percent(purpose[largest]),
+      purpose_name(static_cast<Purpose>(largest)), purpose_name(shares[0].purpose), shares[0].layer,
+      format_size(shares[0].bytes));
   if (a.run.floor_bytes < a.run.process_bytes()) {
-    fmt::print("  a smaller --memory, down to {}, takes less and more time\n",
+    fmt::print("  a smaller --memory also works, down to {}; steps then take longer\n",
                format_size(a.run.floor_bytes));
   }
 }
@@ -171,7 +172,7 @@ void print_lossy(const Answer& a, const CostModel& costs) {
   for (const WayOut& way : lossy_ways_out(a.spec, costs)) {
     line += fmt::format("{}{} {}", line.empty() ? "" : ", ", way.how, format_size(way.floor_bytes));
   }
-  if (!line.empty()) fmt::print("  what changes numbers would reach down to: {}\n", line);
+  if (!line.empty()) fmt::print("  where rounding is allowed, down to: {}\n", line);
 }
 
 void print_table(const Answer& a, const CostModel& costs) {
