@@ -77,10 +77,11 @@ class CliScreen : public CliTest {
     return found;
   }
   // As a shell runs it, after whoever reads its output has gone.
-  static int code_without_reader(const std::string& words) {
+  int code_without_reader(const std::string& words) const {
     const char* other = std::getenv("EBB_BINARY");
     const std::string program = other ? other : EBB_BINARY;
-    const std::string script = "bash -c '(sleep 0.3; exec " + program + " " + words +
+    const std::string script = "cd " + folder_.string() + " && bash -c '(sleep 0.3; exec " +
+                               program + " " + words +
                                " 2> err.txt) | true; exit ${PIPESTATUS[0]}'";
     const int status = std::system(script.c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
@@ -169,8 +170,18 @@ TEST_F(CliScreen, NothingIsDrawnForAPlaceThatCannotBeWritten) {
 TEST_F(CliScreen, AReaderThatHasSeenEnoughIsNoError) {
   EXPECT_EQ(code_without_reader("train --help"), 141);
   EXPECT_EQ(code_without_reader("plan --width 16 --depth 1 --heads 2 --patch 4 --batch 1"), 141);
-  EXPECT_EQ(slurp("err.txt"), "");
-  fs::remove("err.txt");
+  EXPECT_EQ(file("err.txt"), "");
+}
+
+// Hours of work do not end because nobody watches.
+TEST_F(CliScreen, ARunGoesOnWhenItsReaderHasLeft) {
+  EXPECT_EQ(
+      code_without_reader("train --data idx --out run --batch 4 --width 16 --depth 1 --heads 2 "
+                          "--patch 4 --sample-every 0 --steps 100 --log-every 1"),
+      141);
+  EXPECT_EQ(file("err.txt"), "");
+  EXPECT_EQ(log("run").size(), 100u);
+  EXPECT_TRUE(fs::exists(checkpoint("run", 100)));
 }
 
 }  // namespace

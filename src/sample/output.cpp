@@ -138,7 +138,9 @@ std::unique_ptr<SampleOutput> make_output(const OutputSpec& spec) {
   if (extension == ".png") return std::make_unique<GridOutput>(spec);
   if (extension == ".npz") return std::make_unique<NpzOutput>(spec);
   if (!extension.empty() && !fs::is_directory(spec.path)) {
-    fail(Exit::usage, fmt::format("--out: '{}' is of no known kind", printable(spec.path.string())),
+    fail(Exit::usage,
+         fmt::format("--out: found '{}', and {} is no kind of file that is written",
+                     printable(spec.path.string()), printable(extension)),
          "wanted a grid .png, a set .npz, raw values .npy, or a folder");
   }
   return std::make_unique<FolderOutput>(spec);

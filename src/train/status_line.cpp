@@ -56,7 +56,7 @@ std::string fit_fields(std::vector<StatusField> fields, size_t columns) {
 StatusLine::StatusLine() : terminal_(can_rewrite_lines()) {}
 
 StatusLine::~StatusLine() {
-  if (open_) std::puts("");
+  if (open_ && !silent_) std::puts("");
 }
 
 void StatusLine::clear() {
@@ -64,11 +64,14 @@ void StatusLine::clear() {
   open_ = false;
 }
 
+void StatusLine::flush() { silent_ = std::fflush(stdout) != 0; }
+
 void StatusLine::show(const std::vector<StatusField>& fields, bool plain, bool last) {
   if (!terminal_) {
     if (plain) say(joined(fields));
     return;
   }
+  if (silent_) return;
   constexpr std::chrono::milliseconds kShortest{100};
   const auto now = Clock::now();
   if (!last && now < shown_ + kShortest) return;
@@ -77,13 +80,14 @@ void StatusLine::show(const std::vector<StatusField>& fields, bool plain, bool l
   // A line as wide as the terminal would move the cursor to the next one.
   fmt::print("{}", fit_fields(fields, terminal_columns() - 1));
   open_ = true;
-  std::fflush(stdout);
+  flush();
 }
 
 void StatusLine::say(const std::string& line) {
+  if (silent_) return;
   clear();
   fmt::print("{}\n", line);
-  std::fflush(stdout);
+  flush();
 }
 
 std::string shell_word(const std::string& text) {

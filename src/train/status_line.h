@@ -29,7 +29,9 @@ struct StatusField {
 // there, cut off if it must be.
 std::string fit_fields(std::vector<StatusField> fields, size_t columns);
 
-// On a terminal one line that is rewritten and never wraps; elsewhere plain lines.
+// On a terminal one line that is rewritten and never wraps; elsewhere plain lines. Once stdout
+// cannot be written it is silent: that nobody reads is no reason to end hours of work. What stdout
+// then makes the exit code is for whoever flushes it last.
 class StatusLine {
  public:
   StatusLine();
@@ -45,7 +47,8 @@ class StatusLine {
 
  private:
   void clear();
-  bool terminal_, open_ = false;
+  void flush();
+  bool terminal_, open_ = false, silent_ = false;
   std::chrono::steady_clock::time_point shown_ = {};
 };
 
