@@ -184,5 +184,12 @@ TEST_F(CliScreen, ARunGoesOnWhenItsReaderHasLeft) {
   EXPECT_TRUE(fs::exists(checkpoint("run", 100)));
 }
 
+TEST_F(CliScreen, ARunGoesOnWhenTheDiskOfItsOutputIsFullAndSaysSo) {
+  launch_.out = "/dev/full";
+  expect_refused(run(training("run", {"--steps", "100", "--log-every", "1"})), 5, {});
+  EXPECT_EQ(log("run").size(), 100u);
+  EXPECT_TRUE(fs::exists(checkpoint("run", 100)));
+}
+
 }  // namespace
 }  // namespace ebb::cli_fixture
