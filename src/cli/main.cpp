@@ -135,8 +135,6 @@ int main(int argc, char** argv) {
   using ebb::Exit;
   try {
     const int code = ebb::run({argv + 1, argv + argc});
-    // What could not be written meanwhile did not end the work: writing again tells why.
-    if (std::ferror(stdout) != 0) std::fputc('\n', stdout);
     if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category(), "stdout");
     return code;
   } catch (const ebb::Error& e) {

@@ -93,15 +93,19 @@ class DrawingProgress {
     const auto all = static_cast<double>(batches * spec_.steps);
     const auto done = static_cast<double>(drawn / spec_.batch * spec_.steps + step);
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
-    const bool whole = step == spec_.steps;
-    line_.show(
-        {{fmt::format("{}/{} drawn", std::min(count_, drawn + (whole ? spec_.batch : 0)), count_),
-          1},
-         {fmt::format("step {}/{} of the next {}", step, spec_.steps,
-                      std::min(spec_.batch, count_ - drawn)),
-          3},
-         {format_seconds(passed.count() / done * (all - done)) + " left", 2}},
-        cadence_.due(), done == all);
+    const bool last = done == all, plain = cadence_.due();
+    if (last) {
+      line_.show({{fmt::format("{0}/{0} drawn", count_), 1},
+                  {format_seconds(passed.count()) + " in all", 2}},
+                 plain, last);
+      return;
+    }
+    line_.show({{fmt::format("{}/{} drawn", drawn, count_), 1},
+                {fmt::format("step {}/{} of the next {}", step, spec_.steps,
+                             std::min(spec_.batch, count_ - drawn)),
+                 3},
+                {format_seconds(passed.count() / done * (all - done)) + " left", 2}},
+               plain, last);
   }
   void say(const std::string& text) { line_.say(text); }
 

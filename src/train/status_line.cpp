@@ -78,8 +78,8 @@ void StatusLine::show(const std::vector<StatusField>& fields, bool plain, bool l
   shown_ = now;
   clear();
   // A line as wide as the terminal would move the cursor to the next one.
-  fmt::print("{}", fit_fields(fields, terminal_columns() - 1));
-  open_ = true;
+  fmt::print("{}{}", fit_fields(fields, terminal_columns() - 1), last ? "\n" : "");
+  open_ = !last;
   flush();
 }
 

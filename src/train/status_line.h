@@ -30,8 +30,8 @@ struct StatusField {
 std::string fit_fields(std::vector<StatusField> fields, size_t columns);
 
 // On a terminal one line that is rewritten and never wraps; elsewhere plain lines. Once stdout
-// cannot be written it is silent: that nobody reads is no reason to end hours of work. What stdout
-// then makes the exit code is for whoever flushes it last.
+// cannot be written it is silent: that nobody reads is no reason to end hours of work, or to call
+// it failed.
 class StatusLine {
  public:
   StatusLine();
@@ -39,7 +39,8 @@ class StatusLine {
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
 
-  // On a terminal at most ten times a second, but for the last. Elsewhere only when `plain`.
+  // On a terminal at most ten times a second, but for the last, which stays. Elsewhere only when
+  // `plain`.
   void show(const std::vector<StatusField>& fields, bool plain, bool last);
   // A line of its own, without breaking the one that is rewritten.
   void say(const std::string& line);
