@@ -77,6 +77,26 @@ class CliGrad : public CliTest {
     }
     write_safetensors(at("b.safetensors"), tensors, {}, false);
   }
+  // The weights of a golden case without metadata, or with tensors besides, as w.safetensors.
+  void write_weights(const std::string& name, const std::vector<TensorData>& besides = {},
+                     bool metadata = false) const {
+    const SafetensorsReader reader(golden(name + ".weights"));
+    std::vector<std::vector<char>> memory;
+    std::vector<TensorData> tensors = besides;
+    for (const TensorEntry& entry : reader.tensors()) {
+      memory.emplace_back(static_cast<size_t>(entry.bytes()));
+      reader.read(entry, memory.back().data(), entry.bytes());
+      tensors.push_back({entry.name, entry.type, entry.shape, memory.back().data()});
+    }
+    std::map<std::string, std::string> kept;
+    if (metadata) kept = reader.metadata();
+    write_safetensors(at("w.safetensors"), tensors, kept, false);
+  }
+  static Args grad_of_copy(const std::string& name, const std::string& out, const Args& more = {}) {
+    Args args = grad(name, out, more);
+    args[2] = "w.safetensors";
+    return args;
+  }
   void expect_batch_error(const std::vector<std::string>& nouns,
                           Remedy remedy = Remedy::optional) const {
     Args args = grad("ddpm_small", "g.safetensors");
@@ -125,7 +145,108 @@ TEST_P(CliGradOf, EveryMemoryDeclarationHolds) {
   EXPECT_TRUE(file("a.safetensors") == file("b.safetensors"));
 }
 
+TEST_P(CliGradOf, AFileWithoutMetadataIsToldByItsShapesAndTheFlags) {
+  const bool flow = std::string(GetParam()) == "flow_small";
+  write_weights(GetParam());
+  succeed(grad(GetParam(), "a.safetensors"));
+  const Args said = flow ? Args{"--heads", "2", "--objective", "flow"} : Args{"--heads", "3"};
+  succeed(grad_of_copy(GetParam(), "b.safetensors", said));
+  EXPECT_TRUE(file("a.safetensors") == file("b.safetensors"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, CliGradOf, testing::Values("ddpm_small", "flow_small"));
+
+// The flags that describe ddpm_small, and for each a value that contradicts it.
+TEST_F(CliGrad, EveryFlagOfTheModelIsUsedOrRefusedByName) {
+  const std::vector<Args> kSaid = {{"--width", "24", "64"},         {"--depth", "2", "7"},
+                                   {"--heads", "3", "2"},           {"--patch", "2", "4"},
+                                   {"--image-size", "8", "16"},     {"--channels", "4", "3"},
+                                   {"--objective", "ddpm", "flow"}, {"--qk-norm", "none", "rms"}};
+  Args right;
+  for (const Args& said : kSaid) right = right + Args{said[0], said[1]};
+  write_weights("ddpm_small");
+  succeed(grad("ddpm_small", "g.safetensors", right));
+  succeed(grad_of_copy("ddpm_small", "g.safetensors", right));
+  fs::remove(at("g.safetensors"));
+  for (const Args& said : kSaid) {
+    const Args wrong = {said[0], said[2]};
+    expect_refused(run(grad("ddpm_small", "g.safetensors", wrong)), 2, {said[0], said[2], said[1]});
+    if (said[0] == "--heads" || said[0] == "--objective") continue;  // no tensor tells these
+    expect_refused(run(grad_of_copy("ddpm_small", "g.safetensors", Args{"--heads", "3"} + wrong)),
+                   2, {said[0], said[2], said[1]});
+  }
+  for (const bool metadata : {true, false}) {
+    write_weights("ddpm_small", {}, metadata);
+    expect_refused(
+        run(grad_of_copy("ddpm_small", "g.safetensors", {"--heads", "3", "--no-learn-sigma"})), 2,
+        {"--no-learn-sigma"});
+    expect_refused(
+        run(grad_of_copy("ddpm_small", "g.safetensors", {"--model", "DiT-S/2", "--heads", "3"})), 2,
+        {"--model", "DiT-S/2", "width", "384", "24"});
+  }
+  expect_refused(
+      run(grad_of_copy("ddpm_small", "g.safetensors", {"--heads", "3", "--objective", "flow"})), 5,
+      {"final_layer.linear.weight", "flow"});
+  EXPECT_FALSE(fs::exists(at("g.safetensors")));
+}
+
+TEST_F(CliGrad, NormsOfQueriesAndKeysAreToldFromTheTensors) {
+  const std::vector<float> ones(8, 1.0f);
+  std::vector<TensorData> norms;
+  const auto add = [&](const char* ending) {
+    for (const char* part : {"blocks.0.attn.q_norm", "blocks.0.attn.k_norm", "blocks.1.attn.q_norm",
+                             "blocks.1.attn.k_norm"}) {
+      norms.push_back({std::string(part) + ending, TensorType::F32, {8}, ones.data()});
+    }
+  };
+  const auto gradient = [&](const Args& more = {}) {
+    write_weights("ddpm_small", norms);
+    return run(grad_of_copy("ddpm_small", "g.safetensors", more));
+  };
+  const std::string none = gradient({"--heads", "3"}).out;
+  add(".weight");
+  const std::string rms = gradient().out;  // heads: the width over that of a norm
+  expect_refused(gradient({"--qk-norm", "layer"}), 2, {"--qk-norm", "layer", "rms"});
+  add(".bias");
+  const std::string layer = gradient().out;
+  expect_refused(gradient({"--qk-norm", "none"}), 2, {"--qk-norm", "none", "layer"});
+  expect_refused(gradient({"--heads", "2"}), 2, {"--heads", "2", "3"});
+  EXPECT_EQ(rms.rfind("loss ", 0), 0u);
+  EXPECT_NE(none, rms);
+  EXPECT_NE(none, layer);
+  EXPECT_NE(rms, layer);
+}
+
+TEST_F(CliGrad, ATensorThatIsNotReadIsRefusedByName) {
+  const std::vector<float> values(24 * 24, 1.0f);
+  for (const char* name : {"blocks.2.attn.proj.weight", "lora.weight", "ema.lora.weight"}) {
+    for (const bool metadata : {true, false}) {
+      write_weights("ddpm_small", {{name, TensorType::F32, {24, 24}, values.data()}}, metadata);
+      expect_refused(run(grad_of_copy("ddpm_small", "g.safetensors", {"--heads", "3"})), 5,
+                     {"w.safetensors", name});
+    }
+  }
+  const std::vector<int64_t> labels(3);
+  write_batch("y", {"yy", TensorType::I64, {3}, labels.data()});
+  expect_batch_error({"b.safetensors", "yy"}, Remedy::wanted);
+  EXPECT_FALSE(fs::exists(at("g.safetensors")));
+}
+
+// A checkpoint holds averages and moments besides.
+TEST_F(CliGrad, ACheckpointsOwnTensorsAreKnown) {
+  write_idx();
+  succeed(training("r", {"--steps", "1", "--save-every", "1"}));
+  const std::vector<float> pixels(64, 0.5f);
+  const std::vector<int64_t> zero = {0};
+  write_safetensors(at("b.safetensors"),
+                    {{"x", TensorType::F32, {1, 1, 8, 8}, pixels.data()},
+                     {"noise", TensorType::F32, {1, 1, 8, 8}, pixels.data()},
+                     {"t", TensorType::I64, {1}, zero.data()},
+                     {"y", TensorType::I64, {1}, zero.data()}},
+                    {}, false);
+  succeed({"grad", "--weights", checkpoint("r", 1).string(), "--batch-file", "b.safetensors",
+           "--out", "g.safetensors"});
+}
 
 TEST_F(CliGrad, ALabelOutOfRangeIsRefused) {
   for (const int64_t bad : {int64_t{-1}, int64_t{6}, std::numeric_limits<int64_t>::max()}) {

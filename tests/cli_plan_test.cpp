@@ -196,5 +196,53 @@ TEST_F(CliPlan, AnAnswerThatCannotBeWrittenIsAnError) {
   EXPECT_EQ(run(Args{"plan", "--json", "--image-size", "8", "--batch", "2"} + model()).code, 5);
 }
 
+TEST_F(CliPlan, TheWholeRunsTimeAndDiskAreForetold) {
+  write_idx();
+  const Args run =
+      Args{"--data", "idx", "--batch", "4", "--steps", "10", "--save-every", "4"} + model();
+  const Json plan = json(Args{"plan", "--json", "--sample-every", "0"} + run);
+  const double step = plan["predicted_step_seconds"];
+  EXPECT_NEAR(plan["total_seconds"].get<double>(), 10 * step, 1e-9);
+  EXPECT_NEAR(plan["first_checkpoint_seconds"].get<double>(), 4 * step, 1e-9);
+  EXPECT_TRUE(plan["first_picture_seconds"].is_null());
+  const Json kept = json(Args{"plan", "--json", "--sample-every", "0", "--keep", "1"} + run);
+  EXPECT_EQ(plan["disk_total_bytes"], 3 * plan["checkpoint_bytes"].get<int64_t>());
+  EXPECT_EQ(kept["disk_total_bytes"], 2 * plan["checkpoint_bytes"].get<int64_t>());
+
+  succeed(Args{"train", "--out", "r", "--sample-every", "0"} + run);
+  const auto real = static_cast<double>(fs::file_size(checkpoint("r", 10)));
+  EXPECT_NEAR(plan["checkpoint_bytes"].get<double>(), real, 0.15 * real);
+
+  const Json drawing = json(Args{"plan", "--json", "--sample-every", "3"} + run);
+  const double drawn = drawing["first_picture_seconds"].get<double>() - 3 * step;
+  EXPECT_GT(drawn, 0);
+  EXPECT_NEAR(drawing["total_seconds"].get<double>(), 10 * step + 4 * drawn, 1e-9);
+}
+
+TEST_F(CliPlan, TimeAndDiskAreSaidInWordsByPlanAndTrain) {
+  write_idx();
+  const Args run =
+      Args{"--data", "idx", "--batch", "4", "--steps", "3", "--count", "1", "--sample-steps", "2"} +
+      model();
+  for (const Args& words : {Args{"plan"}, Args{"train", "--out", "r"}}) {
+    const std::string out = succeed(words + run).out;
+    EXPECT_TRUE(contains(out, "for 3 steps; first pictures and checkpoint after ")) << out;
+    EXPECT_TRUE(contains(out, " a checkpoint")) << out;
+  }
+  EXPECT_TRUE(
+      contains(succeed({"plan", "--model", "DiT-XL/2", "--batch", "1"}).out, " s an image"));
+}
+
+// The README and ./demo send people to it.
+TEST_F(CliPlan, TheRecipeForPhotosIsAPlanAndARun) {
+  write_idx();
+  const Args recipe = {"--config", EBB_SOURCE_DIR "/examples/photos.toml"};
+  const Json plan = json(Args{"plan", "--json", "--channels", "3", "--classes", "0"} + recipe);
+  EXPECT_GT(plan["total_seconds"], 0);
+  succeed(Args{"train", "--data", "idx", "--out", "r", "--image-size", "8", "--steps", "1",
+               "--batch", "2", "--save-every", "0", "--sample-every", "0"} +
+          recipe);
+}
+
 }  // namespace
 }  // namespace ebb::cli_fixture

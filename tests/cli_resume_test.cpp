@@ -173,5 +173,18 @@ TEST_F(CliResume, ASecondSignalEndsTheRunAtOnce) {
   EXPECT_TRUE(files_below(at("run/checkpoints")).empty()) << "it saved";
 }
 
+TEST_F(CliResume, ARunGoesOnFromAnotherDirectory) {
+  write_idx();
+  fs::create_directories(at("disk"));
+  succeed(training("run", {"--steps", "2", "--offload", "disk"}));
+  const std::string settings = file("run/settings.toml");
+  EXPECT_TRUE(contains(settings, "data = \"" + at("idx").string() + "\"")) << settings;
+  EXPECT_TRUE(contains(settings, "offload = \"" + at("disk").string() + "\"")) << settings;
+  fs::create_directories(at("elsewhere"));
+  launch_.folder = at("elsewhere");
+  succeed({"train", "--resume", "--out", "../run", "--steps", "3"});
+  EXPECT_EQ(log("run").size(), 3u);
+}
+
 }  // namespace
 }  // namespace ebb::cli_fixture

@@ -1,4 +1,6 @@
 // Flags, settings files and help: what a user mistypes is refused before anything is touched.
+#include <sstream>
+
 #include "cli_fixture.h"
 
 namespace ebb::cli_fixture {
@@ -203,6 +205,69 @@ TEST_F(CliUsage, TheHelpOfEveryVerbShowsAnExample) {
     EXPECT_EQ(help.err, "");
   }
   EXPECT_EQ(succeed({"--version"}).out.rfind("ebb ", 0), 0u);
+}
+
+TEST_F(CliUsage, HelpShowsTheDefaultsUnderHeadings) {
+  const std::string help = succeed({"train", "-h"}).out;
+  EXPECT_EQ(help, succeed({"train", "--help"}).out);
+  EXPECT_EQ(help, succeed({"help", "train"}).out);
+  for (const char* part : {"--batch N", "(default: 256)", "(default: 0.9999)",
+                           "(default: 0.9,0.999)", "(default: DiT-S/2)", "training:", "the model:",
+                           "memory and techniques:", "what a run writes:"}) {
+    EXPECT_TRUE(contains(help, part)) << part << " is not in\n" << help;
+  }
+  EXPECT_LT(help.find("--data DIR"), help.find("--label-drop"));
+  EXPECT_LT(help.find("--memory SIZE"), help.find("--label-drop"));
+  EXPECT_TRUE(contains(succeed({"bench", "-h"}).out, "largest gradient norm (default: 1)"));
+  EXPECT_TRUE(contains(succeed({"compare", "-h"}).out, "(default: 3)"));
+}
+
+TEST_F(CliUsage, HelpFitsATerminalOf80Columns) {
+  for (const char* verb : {"plan", "train", "sample", "grad", "inspect", "bench", "compare"}) {
+    std::istringstream help(succeed({verb, "--help"}).out);
+    for (std::string line; std::getline(help, line);) EXPECT_LT(line.size(), 80u) << line;
+  }
+}
+
+TEST_F(CliUsage, HintsNameTheVerbThatWasTyped) {
+  for (const Args& args : {Args{"sample", "--out", "x.png"}, Args{"plan", "--batch", "0"},
+                           Args{"bench", "--rounds", "0"}}) {
+    const Result result = run(args);
+    EXPECT_TRUE(contains(result.err_line(1), "ebb " + args[0] + " --help")) << result.story();
+  }
+}
+
+TEST_F(CliUsage, StepsAndEpochsTogetherAreRefused) {
+  expect_usage_error(training("out", {"--steps", "2", "--epochs", "1"}), {"--steps", "--epochs"});
+  expect_usage_error(training("out", {"--config", config("steps = 2\nepochs = 1\n")}),
+                     {"my.toml:1", "steps", "my.toml:2", "epochs"});
+  expect_usage_error({"plan", "--steps", "2", "--epochs", "1"}, {"--steps", "--epochs"});
+}
+
+TEST_F(CliUsage, AModelThatNobodyChoseIsNamed) {
+  const std::string unnamed =
+      succeed({"plan", "--batch", "1", "--image-size", "8", "--sample-every", "0"}).out;
+  EXPECT_EQ(unnamed.rfind("--model is not given: DiT-S/2", 0), 0u) << unnamed;
+  const std::string named = succeed({"plan", "--batch", "1", "--image-size", "8", "--sample-every",
+                                     "0", "--model", "DiT-S/4"})
+                                .out;
+  EXPECT_FALSE(contains(named, "is not given")) << named;
+  json({"plan", "--batch", "1", "--image-size", "8", "--sample-every", "0", "--json"});
+}
+
+TEST_F(CliUsage, AFileInThePlaceOfTheRunsFolderIsNamedAsOne) {
+  spill(at("afile"), "x");
+  const Result result = run(training("afile", {"--steps", "2"}));
+  expect_refused(result, 5, {"afile", "a file"});
+  EXPECT_FALSE(contains(result.err_line(1), "exists")) << result.story();
+}
+
+TEST_F(CliUsage, WeightsThatAreNoCheckpointAreNotSentToAFlagOfAnotherMeaning) {
+  const Result result =
+      run({"sample", "--from", EBB_SOURCE_DIR "/tests/golden/ddpm_small.weights.safetensors",
+           "--out", "g.png"});
+  expect_refused(result, 5, {"not a checkpoint"});
+  EXPECT_FALSE(contains(result.err, "--weights")) << result.story();
 }
 
 }  // namespace

@@ -92,6 +92,12 @@ std::string format_seconds(double seconds) {
   return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
 }
 
+std::string format_rate(double images_per_second) {
+  if (images_per_second >= 100) return fmt::format("{:.0f} images/s", images_per_second);
+  if (images_per_second >= 1) return fmt::format("{:.1f} images/s", images_per_second);
+  return fmt::format("{:.1f} s an image", 1 / images_per_second);
+}
+
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& known) {
   const std::string* best = nullptr;
   // A longer word for a known one: --batch-size for --batch.

@@ -18,6 +18,9 @@ std::string format_size(int64_t bytes);
 // 75.2 -> "1m15s".
 std::string format_seconds(double seconds);
 
+// 25.31 -> "25.3 images/s"; fewer than one a second as "12.5 s an image".
+std::string format_rate(double images_per_second);
+
 // "; did you mean --depth?", or "" when nothing known is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& known);
 

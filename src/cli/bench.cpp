@@ -124,8 +124,9 @@ class Bench {
     }
     fmt::print("{} batch {}, {} tokens, {} threads, {}\n", o_.name, o_.step.batch,
                o_.config.tokens(), team_threads(), cpu_isa());
-    fmt::print("  step   {:>10}   {:.1f} images/s, {} predicted\n", format_seconds(step),
-               static_cast<double>(o_.step.batch) / step, format_seconds(planned_.seconds));
+    fmt::print("  step   {:>10}   {}, {} predicted\n", format_seconds(step),
+               format_rate(static_cast<double>(o_.step.batch) / step),
+               format_seconds(planned_.seconds));
     if (!predicted_seconds_.empty()) {
       fmt::print("         {:>10}   predicted, for the machine as it was between the steps\n",
                  format_seconds(median(predicted_seconds_)));
@@ -179,7 +180,6 @@ class Bench {
 int run_bench(Settings s) {
   resolve_threads(s);
   s.sample_every = 0;
-  if (!s.has("clip")) s.clip = 1;
   const DitConfig config = resolve_model(s, nullptr);
   TrainOptions options = resolve_training(s, config, nullptr);
   options.budget_bytes = resolve_budget(s);

@@ -407,7 +407,6 @@ Words passed_on(const Settings& s) {
 }  // namespace
 
 int run_compare(Settings s) {
-  if (!s.has("rounds")) s.rounds = 3;
   resolve_threads(s);
   const Words model = passed_on(s);
   const DitConfig config = resolve_model(s, nullptr);  // refuses a wrong model before any process

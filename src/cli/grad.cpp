@@ -1,32 +1,78 @@
 #include <fmt/format.h>
 
+#include <tuple>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/resolve.h"
 #include "cli/verbs.h"
+#include "formats/atomic_file.h"
+#include "formats/model_json.h"
 #include "kernels/cpu/device.h"
 #include "run/executor.h"
 #include "run/run_memory.h"
 #include "train/budget.h"
 #include "train/calibration.h"
 #include "train/checkpoint.h"
+#include "train/weights_model.h"
 
 namespace ebb {
 
 namespace {
 
-// The model: what the file says, then what flags say of the rest.
-DitConfig grad_model(Settings& s, const SafetensorsReader& weights) {
-  DitConfig given;
-  given.objective = s.objective == "flow" ? Objective::flow : Objective::ddpm;
-  if (s.image_size > 0) given.image_size = s.image_size;
-  if (s.heads > 0) {
-    const TensorEntry* patch = weights.find("x_embedder.proj.weight");
-    given.width = patch != nullptr && !patch->shape.empty() ? patch->shape[0] : 0;
-    set_blocks(given, 1, s.heads);
+std::string text(int64_t number) { return fmt::format("{}", number); }
+
+// Everything that the user says of the model agrees with what the file says.
+void refuse_contradictions(const Settings& s, const DitConfig& c, const std::string& file) {
+  struct Said {
+    const char* name;
+    std::string given, found;
+  };
+  const Said all[] = {
+      {"width", text(s.width), text(c.width)},
+      {"depth", text(s.depth), text(c.depth())},
+      {"heads", text(s.heads), text(c.width / c.head_width)},
+      {"patch", text(s.patch), text(c.patch)},
+      {"image-size", text(s.image_size), text(c.image_size)},
+      {"channels", text(s.channels), text(c.channels)},
+      {"objective", s.objective, objective_name(c.objective)},
+      {"no-learn-sigma", s.no_learn_sigma ? "true" : "false", c.learn_sigma ? "false" : "true"},
+      {"qk-norm", s.qk_norm, qk_norm_name(c.qk_norm)},
+  };
+  for (const Said& said : all) {
+    if (!s.has(said.name) || said.given == said.found) continue;
+    fail(Exit::usage,
+         fmt::format("{}: found {}, but {} has {}", s.given.at(said.name), said.given, file,
+                     said.found),
+         "leave it out: the file says it");
   }
-  DitConfig config = model_of(weights, given, s.heads > 0);
-  validate(config);
+}
+
+// A named size says four things, where flags do not say them otherwise.
+void expand_name(Settings& s) {
+  if (s.model.empty()) return;
+  const NamedSize size = named_size(s.model, s.given.at("model"));
+  const std::tuple<const char*, int64_t*, int64_t> parts[] = {{"width", &s.width, size.width},
+                                                              {"depth", &s.depth, size.depth},
+                                                              {"heads", &s.heads, size.heads},
+                                                              {"patch", &s.patch, size.patch}};
+  for (const auto& [name, member, value] : parts) {
+    if (s.has(name)) continue;
+    *member = value;
+    s.given[name] = fmt::format("{} {}: {}", s.given.at("model"), s.model, name);
+  }
+}
+
+// The model: what the file says, then what flags say of the rest. A file without a position table
+// fits any image size: that of the batch is the one meant.
+DitConfig grad_model(Settings& s, const SafetensorsReader& weights, int64_t batch_image_size) {
+  expand_name(s);
+  BesideTensors said;
+  said.heads = s.heads;
+  said.image_size = s.image_size > 0 ? s.image_size : batch_image_size;
+  if (s.objective == "flow") said.objective = Objective::flow;
+  DitConfig config = model_of(weights, said);
+  refuse_contradictions(s, config, weights.path().string());
   return config;
 }
 
@@ -44,13 +90,32 @@ const TensorEntry& batch_tensor(const SafetensorsReader& file, const char* name,
   return *entry;
 }
 
-int64_t batch_size(const SafetensorsReader& file) {
-  const TensorEntry* x = file.find("x");
-  if (x == nullptr || x->shape.size() != 4 || x->shape[0] < 1) {
-    fail(Exit::data, fmt::format("{}: no tensor x of shape (B,C,H,W)", file.path().string()),
-         "a batch file has x, noise, t and y");
+// A batch file has what a batch needs, and nothing that nobody would read.
+void check_names(const SafetensorsReader& file) {
+  constexpr const char* kHint = "a batch file has x, noise, t and y";
+  for (const char* name : {"x", "noise", "t"}) {
+    if (file.find(name) != nullptr) continue;
+    fail(Exit::data, fmt::format("{}: no tensor {}", file.path().string(), name), kHint);
   }
-  return x->shape[0];
+  for (const TensorEntry& entry : file.tensors()) {
+    if (entry.name == "x" || entry.name == "noise" || entry.name == "t" || entry.name == "y") {
+      continue;
+    }
+    fail(Exit::data,
+         fmt::format("{}: found tensor {}, which would not be read", file.path().string(),
+                     printable(entry.name)),
+         fmt::format("{}, and nothing else", kHint));
+  }
+}
+
+// (B,C,H,W)
+const Shape& batch_shape(const SafetensorsReader& file) {
+  const Shape& shape = file.find("x")->shape;
+  if (shape.size() != 4 || shape[0] < 1) {
+    fail(Exit::data, fmt::format("{}: x has shape {}, wanted (B,C,H,W)", file.path().string(),
+                                 shape_text(shape)));
+  }
+  return shape;
 }
 
 void check_finite(const float* values, int64_t count, const char* name, const std::string& where) {
@@ -81,7 +146,10 @@ void load_times(float* t, const SafetensorsReader& file, int64_t B, Objective ob
   }
 }
 
+// y: B labels, or nothing to fill for a model without classes. The file of such a model need have
+// no labels; those that it has say "no label", which is 0 then.
 void load_labels(int32_t* y, const SafetensorsReader& file, int64_t B, int64_t classes) {
+  if (classes == 0 && file.find("y") == nullptr) return;
   std::vector<int64_t> labels(B);
   file.read_i64(batch_tensor(file, "y", {B}), labels.data(), B);
   for (int64_t b = 0; b < B; ++b) {
@@ -90,7 +158,7 @@ void load_labels(int32_t* y, const SafetensorsReader& file, int64_t B, int64_t c
            fmt::format("{}: y has {} at element {}, wanted 0 to {} ({} meaning no label)",
                        file.path().string(), labels[b], b, classes, classes));
     }
-    y[b] = static_cast<int32_t>(labels[b]);
+    if (classes > 0) y[b] = static_cast<int32_t>(labels[b]);
   }
 }
 
@@ -103,7 +171,7 @@ void load_batch(const Executor& executor, const SafetensorsReader& file, const D
     check_finite(executor.host(buffer), entry.count(), name, file.path().string());
   }
   load_times(executor.host(kBatchTime), file, B, c.objective);
-  if (c.classes > 0) load_labels(executor.host<int32_t>(kBatchY), file, B, c.classes);
+  load_labels(c.classes > 0 ? executor.host<int32_t>(kBatchY) : nullptr, file, B, c.classes);
 }
 
 void write_result(const std::string& path, const Plan& plan, const Executor& executor) {
@@ -120,14 +188,17 @@ void write_result(const std::string& path, const Plan& plan, const Executor& exe
 
 int run_grad(Settings s) {
   for (const char* name : {"weights", "batch-file", "out"}) need(s, name);
+  check_writable(s.out);
   resolve_threads(s);
   const int64_t budget = resolve_budget(s);
   const int64_t limit = header_limit(budget);
   const SafetensorsReader weights(s.weights_file, Exit::disk, limit);
   const SafetensorsReader batch(s.batch_file, Exit::data, limit);
-  const DitConfig config = grad_model(s, weights);
+  check_names(batch);
+  const Shape& shape = batch_shape(batch);
+  const DitConfig config = grad_model(s, weights, shape[2]);
   StepSpec spec;
-  spec.batch = batch_size(batch);
+  spec.batch = shape[0];
   spec.given_noise = true;
   spec.update = false;
   const std::filesystem::path offload = resolve_offload(s);

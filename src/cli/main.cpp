@@ -3,68 +3,73 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <exception>
-#include <map>
+#include <filesystem>
 #include <system_error>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/help.h"
 #include "cli/verbs.h"
 
 namespace ebb {
 namespace {
 
 struct Verb {
+  const char* name;
   int (*run)(Settings);
   const char* summary;
   const char* example;
 };
 
-const std::map<std::string, Verb> kVerbs = {
-    {"plan",
-     {run_plan, "will it fit, how, at what speed; trains nothing",
-      "ebb plan --model DiT-B/2 --batch 64 --memory 8G"}},
-    {"train",
-     {run_train, "train a model",
-      "ebb train --data photos/ --image-size 64 --model DiT-S/4 --batch 64 --steps 5000 --out "
-      "runs/a"}},
-    {"sample",
-     {run_sample, "draw pictures with a trained model",
-      "ebb sample --from runs/a --classes 0,3,7 --count 16 --steps 50 --guidance 4 --out "
-      "grid.png"}},
-    {"grad",
-     {run_grad, "loss and every gradient of one batch, to compare with other frameworks",
-      "ebb grad --weights W.safetensors --batch-file B.safetensors --out G.safetensors"}},
-    {"inspect",
-     {run_inspect, "what is in a run, a checkpoint, a batch file or a data folder",
-      "ebb inspect photos/ --image-size 64 --out grid.png"}},
-    {"bench",
-     {run_bench, "the training step against this machine's own SGEMM",
-      "ebb bench --model DiT-S/2 --batch 8"}},
-    {"compare",
-     {run_compare, "what each technique saves and costs, measured on this machine",
-      "ebb compare --model DiT-S/2 --batch 32"}},
+// In the order in which a person comes to need them.
+constexpr Verb kVerbs[] = {
+    {"plan", run_plan, "will it fit, how, at what speed; trains nothing",
+     "ebb plan --model DiT-B/2 --batch 64 --memory 8G"},
+    {"train", run_train, "train a model",
+     "ebb train --data photos/ --image-size 64 --model DiT-S/8 --batch 64 \\\n"
+     "      --steps 5000 --out runs/a"},
+    {"sample", run_sample, "draw pictures with a trained model",
+     "ebb sample --from runs/a --classes 0,3,7 --count 16 --steps 50 \\\n"
+     "      --guidance 4 --out grid.png"},
+    {"grad", run_grad, "loss and gradients of a given batch, to compare with other frameworks",
+     "ebb grad --weights W.safetensors --batch-file B.safetensors \\\n      --out G.safetensors"},
+    {"inspect", run_inspect, "what is in a run, a checkpoint, a batch file or a data folder",
+     "ebb inspect photos/ --image-size 64 --out grid.png"},
+    {"bench", run_bench, "the training step against this machine's own SGEMM",
+     "ebb bench --model DiT-S/2 --batch 8"},
+    {"compare", run_compare, "what each technique saves and costs, measured on this machine",
+     "ebb compare --model DiT-S/2 --batch 32"},
 };
+
+const Verb& find_verb(const std::string& word) {
+  std::vector<std::string> names;
+  for (const Verb& verb : kVerbs) {
+    if (word == verb.name) return verb;
+    names.emplace_back(verb.name);
+  }
+  fail(Exit::usage, fmt::format("no verb '{}'{}", printable(word), did_you_mean(word, names)),
+       "ebb --help lists them");
+}
 
 void print_usage() {
   fmt::print("ebb: trains Diffusion Transformers in the memory you have\n\n");
-  for (const auto& [name, verb] : kVerbs) fmt::print("  ebb {:<8} {}\n", name, verb.summary);
-  fmt::print("\nebb VERB --help shows the settings of a verb, with an example.\n");
+  for (const Verb& verb : kVerbs) fmt::print("  ebb {:<8} {}\n", verb.name, verb.summary);
+  fmt::print("\nebb train --help (or -h) shows the settings of train; the same for every verb.\n");
 }
 
-void print_help(const std::string& name, const Verb& verb) {
-  fmt::print("ebb {}: {}\n\n  {}\n\n", name, verb.summary, verb.example);
-  for (const Setting& setting : settings_of(name)) {
-    fmt::print(
-        "  {:<30} {}\n",
-        fmt::format("--{}{}{}", setting.name, setting.value.empty() ? "" : " ", setting.value),
-        setting.help);
-  }
+void print_help(const Verb& verb) {
+  fmt::print("ebb {}: {}\n\n  {}\n\n{}", verb.name, verb.summary, verb.example,
+             settings_help(verb.name));
 }
+
+bool asks_for_help(const std::string& arg) { return arg == "--help" || arg == "-h"; }
 
 int run(const std::vector<std::string>& args) {
-  if (args.empty() || args[0] == "--help" || args[0] == "help") {
+  if (args.empty() || asks_for_help(args[0]) || (args[0] == "help" && args.size() == 1)) {
     print_usage();
     return args.empty() ? static_cast<int>(Exit::usage) : 0;
   }
@@ -72,31 +77,53 @@ int run(const std::vector<std::string>& args) {
     fmt::print("ebb {}\n", EBB_VERSION);
     return 0;
   }
-  const auto found = kVerbs.find(args[0]);
-  if (found == kVerbs.end()) {
-    std::vector<std::string> names;
-    for (const auto& [name, verb] : kVerbs) names.push_back(name);
-    fail(Exit::usage,
-         fmt::format("no verb '{}'{}", printable(args[0]), did_you_mean(args[0], names)),
-         "ebb --help lists them");
+  if (args[0] == "help") {
+    print_help(find_verb(args[1]));
+    return 0;
   }
-  for (const std::string& arg : args) {
-    if (arg == "--help") {
-      print_help(found->first, found->second);
-      return 0;
-    }
+  const Verb& verb = find_verb(args[0]);
+  if (std::any_of(args.begin(), args.end(), asks_for_help)) {
+    print_help(verb);
+    return 0;
   }
-  return found->second.run(parse_settings(args[0], {args.begin() + 1, args.end()}));
+  return verb.run(parse_settings(args[0], {args.begin() + 1, args.end()}));
+}
+
+// What to try where a message has nothing better to say.
+std::string usual_hint(Exit code, const std::string& verb) {
+  switch (code) {
+    case Exit::usage:
+      return fmt::format("ebb {} --help shows what is wanted", verb);
+    case Exit::data:
+      return "ebb inspect PATH shows what is there";
+    case Exit::budget:
+      return "give a larger --memory, or a smaller model or batch";
+    case Exit::numbers:
+      return "look for NaN or infinity in the data and the weights";
+    default:
+      return "check that the path is right, may be written, and that its disk has room";
+  }
 }
 
 // The error: line and what to try. Where stderr itself cannot be written, the exit code still
 // tells.
 int complain(Exit code, const std::string& what, const std::string& hint) {
-  const char* usual = code == Exit::usage  ? "ebb VERB --help shows what is wanted"
-                      : code == Exit::data ? "ebb inspect PATH shows what is there"
-                                           : "see the message above";
-  std::fputs(fmt::format("error: {}\n  {}\n", what, hint.empty() ? usual : hint).c_str(), stderr);
+  std::fputs(fmt::format("error: {}\n  {}\n", what, hint).c_str(), stderr);
   return static_cast<int>(code);
+}
+
+// What the system refused: stdout, a file or a thread.
+int system_failed(const std::system_error& e) {
+  if (e.code() == std::errc::broken_pipe) {
+    return 128 + SIGPIPE;  // whoever read has seen enough, as `head` has: nothing to complain about
+  }
+  if (e.code() == std::errc::resource_unavailable_try_again) {
+    return complain(Exit::disk, e.what(), "give fewer --threads, or raise the limit (ulimit -u)");
+  }
+  if (dynamic_cast<const std::filesystem::filesystem_error*>(&e) != nullptr) {
+    return complain(Exit::disk, e.what(), usual_hint(Exit::disk, ""));
+  }
+  return complain(Exit::disk, e.what(), "the output could not be written: is its disk full?");
 }
 
 }  // namespace
@@ -111,13 +138,14 @@ int main(int argc, char** argv) {
     if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category(), "stdout");
     return code;
   } catch (const ebb::Error& e) {
-    return ebb::complain(e.code(), e.what(), e.hint());
+    return ebb::complain(
+        e.code(), e.what(),
+        !e.hint().empty() ? e.hint() : ebb::usual_hint(e.code(), argc > 1 ? argv[1] : ""));
   } catch (const std::bad_alloc&) {
     return ebb::complain(Exit::budget, "the system refused memory",
                          "choose a smaller model or batch");
   } catch (const std::system_error& e) {
-    return ebb::complain(Exit::disk, e.what(),
-                         "the output could not be written: is its disk full?");
+    return ebb::system_failed(e);
   } catch (const std::exception& e) {
     ebb::complain(Exit::usage, std::string("a bug in ebb: ") + e.what(),
                   "please report it with the command");

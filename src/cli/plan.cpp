@@ -9,6 +9,7 @@
 #include "cli/verbs.h"
 #include "formats/atomic_file.h"
 #include "train/calibration.h"
+#include "train/outlook.h"
 #include "train/plan_text.h"
 
 namespace ebb {
@@ -18,6 +19,7 @@ namespace {
 struct Answer {
   RunSpec spec;
   PlannedRun run;
+  Outlook outlook;
 
   const Plan& step() const { return run.step_plan(); }
   std::vector<Part> parts() const {
@@ -36,12 +38,12 @@ std::unique_ptr<Source> data_of(const Settings& s) {
   return open_source(s.data, options);
 }
 
-RunSpec spec_of(Settings& s, const Source* source) {
+TrainOptions options_of(Settings& s, const Source* source) {
   const DataInfo* info = source != nullptr ? &source->info() : nullptr;
   const DitConfig config = resolve_model(s, info);
   TrainOptions options = resolve_training(s, config, info);
   options.budget_bytes = resolve_budget(s);
-  return run_spec(options, source);
+  return options;
 }
 
 // ---- for programs ------------------------------------------------------------------------------
@@ -103,6 +105,14 @@ void print_json(const Answer& a) {
   j["peaks"] = peaks_json(a);
   j["predicted_step_seconds"] = a.run.seconds;
   j["step_flops"] = a.step().program.flops();
+  const auto known = [](const auto& value) {
+    return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
+  };
+  j["total_seconds"] = known(a.outlook.total_seconds());
+  j["first_picture_seconds"] = known(a.outlook.first_picture_seconds());
+  j["first_checkpoint_seconds"] = known(a.outlook.first_checkpoint_seconds());
+  j["checkpoint_bytes"] = a.outlook.checkpoint_bytes;
+  j["disk_total_bytes"] = known(a.outlook.disk_bytes());
   fmt::print("{}\n", j.dump(2));
 }
 
@@ -145,12 +155,13 @@ void print_cause(const Answer& a) {
   const auto percent = [&](int64_t bytes) {
     return 100.0 * static_cast<double>(bytes) / static_cast<double>(a.run.plans.arena_bytes);
   };
-  fmt::print("\n  the peak is at {}: {:.0f} % of it is {}, most of a layer {} of {} ({})\n",
-             a.step().program.ops[a.step().peak_op].name, percent(purpose[largest]),
-             purpose_name(static_cast<Purpose>(largest)), purpose_name(shares[0].purpose),
-             shares[0].layer, format_size(shares[0].bytes));
+  fmt::print(
+      "\n  fullest at {}: {:.0f} % of it is {}; the largest part of a layer is {} of {} ({})\n",
+      a.step().program.ops[a.step().peak_op].name, percent(purpose[largest]),
+      purpose_name(static_cast<Purpose>(largest)), purpose_name(shares[0].purpose), shares[0].layer,
+      format_size(shares[0].bytes));
   if (a.run.floor_bytes < a.run.process_bytes()) {
-    fmt::print("  a smaller --memory, down to {}, takes less and more time\n",
+    fmt::print("  a smaller --memory also works, down to {}; steps then take longer\n",
                format_size(a.run.floor_bytes));
   }
 }
@@ -161,7 +172,7 @@ void print_lossy(const Answer& a, const CostModel& costs) {
   for (const WayOut& way : lossy_ways_out(a.spec, costs)) {
     line += fmt::format("{}{} {}", line.empty() ? "" : ", ", way.how, format_size(way.floor_bytes));
   }
-  if (!line.empty()) fmt::print("  what changes numbers would reach down to: {}\n", line);
+  if (!line.empty()) fmt::print("  where rounding is allowed, down to: {}\n", line);
 }
 
 void print_table(const Answer& a, const CostModel& costs) {
@@ -195,8 +206,9 @@ void print_table(const Answer& a, const CostModel& costs) {
   print_blocks(a.spec.config, a.run.step.choices.schedule);
   fmt::print("  ");
   print_techniques(a.spec.config, a.run);
-  fmt::print("  {:.1f} images/s predicted\n",
-             static_cast<double>(a.run.step.batch) / a.run.seconds);
+  fmt::print("  {} predicted\n",
+             format_rate(static_cast<double>(a.run.step.batch) / a.run.seconds));
+  print_outlook(a.outlook, 0, "  ");
 }
 
 int print_largest(const RunSpec& spec, const LargestBatch& largest, bool json) {
@@ -221,17 +233,20 @@ int run_plan(Settings s) {
   const bool max = s.batch == 0;
   if (max) s.batch = 1;
   const auto source = data_of(s);
-  Answer answer{spec_of(s, source.get()), {}};
+  const TrainOptions options = options_of(s, source.get());
+  if (!s.json) say_default_model(s);
+  Answer answer{run_spec(options, source.get()), {}, {}};
   const CostModel costs = machine_costs(resolve_offload(s));
   if (max) {
     const auto with_batch = [&](int64_t batch) {
       Settings changed = s;
       changed.batch = batch;
-      return spec_of(changed, source.get());
+      return run_spec(options_of(changed, source.get()), source.get());
     };
     return print_largest(answer.spec, largest_batch(with_batch, costs), s.json);
   }
   answer.run = plan_run_and_floor(answer.spec, costs);
+  answer.outlook = outlook_of(options, answer.run, costs);
   if (s.json) {
     print_json(answer);
   } else {

@@ -61,7 +61,7 @@ int64_t resolve_budget(const Settings& s) {
 }
 
 DitConfig resolve_model(Settings& s, const DataInfo* data) {
-  if (s.model.empty() && s.width == 0) s.model = "DiT-S/2";
+  if (s.model.empty() && s.width == 0) s.model = kDefaultModel;
   if (!s.model.empty()) {
     const NamedSize size = named_size(s.model, s.has("model") ? s.given.at("model") : "--model");
     if (s.width == 0) s.width = size.width;
@@ -84,10 +84,10 @@ DitConfig resolve_model(Settings& s, const DataInfo* data) {
            "leave --classes out, or --classes 0 to train without labels");
     }
   }
-  if (s.image_size == 0) s.image_size = 32;
-  if (s.channels == 0) s.channels = 4;
-  if (s.classes < 0) s.classes = 1000;
-  if (s.objective.empty()) s.objective = "ddpm";
+  if (s.image_size == 0) s.image_size = kDefaultImageSize;
+  if (s.channels == 0) s.channels = kDefaultChannels;
+  if (s.classes < 0) s.classes = kDefaultClasses;
+  if (s.objective.empty()) s.objective = kDefaultObjective;
   DitConfig c;
   c.objective = parse_objective(s.objective, "--objective", Exit::usage);
   // Flow has no variance to learn.
@@ -102,6 +102,12 @@ DitConfig resolve_model(Settings& s, const DataInfo* data) {
   set_blocks(c, s.depth, s.heads);
   validate(c);
   return c;
+}
+
+void say_default_model(const Settings& s) {
+  if (s.has("model") || s.has("width")) return;
+  fmt::print("--model is not given: {} is taken; smaller and larger ones: ebb {} --help\n", s.model,
+             s.verb);
 }
 
 std::string model_label(const Settings& s, const DitConfig& c) {

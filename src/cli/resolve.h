@@ -22,6 +22,9 @@ int64_t resolve_budget(const Settings& settings);
 // latents of 256x256 ImageNet. Writes what was resolved back into `settings`.
 DitConfig resolve_model(Settings& settings, const DataInfo* data);
 
+// A line where the model was nobody's choice.
+void say_default_model(const Settings& settings);
+
 // "DiT-S/2", or "DiT 128x6/4" for a free size.
 std::string model_label(const Settings& settings, const DitConfig& config);
 

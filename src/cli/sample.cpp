@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <chrono>
 #include <filesystem>
 
 #include "base/error.h"
@@ -13,6 +14,7 @@
 #include "train/budget.h"
 #include "train/checkpoint.h"
 #include "train/outside.h"
+#include "train/status_line.h"
 
 namespace ebb {
 
@@ -80,6 +82,41 @@ Planned plan_sampler(const Settings& s, const OutputSpec& output, SamplerSpec sp
   }
 }
 
+// How far the drawing is: what has passed tells what is left.
+class DrawingProgress {
+ public:
+  DrawingProgress(int64_t count, const SamplerSpec& spec)
+      : count_(count), spec_(spec), start_(std::chrono::steady_clock::now()) {}
+
+  void show(int64_t drawn, int step) {
+    const int64_t batches = (count_ + spec_.batch - 1) / spec_.batch;
+    const auto all = static_cast<double>(batches * spec_.steps);
+    const auto done = static_cast<double>(drawn / spec_.batch * spec_.steps + step);
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
+    const bool last = done == all, plain = cadence_.due();
+    if (last) {
+      line_.show({{fmt::format("{0}/{0} drawn", count_), 1},
+                  {format_seconds(passed.count()) + " in all", 2}},
+                 plain, last);
+      return;
+    }
+    line_.show({{fmt::format("{}/{} drawn", drawn, count_), 1},
+                {fmt::format("step {}/{} of the next {}", step, spec_.steps,
+                             std::min(spec_.batch, count_ - drawn)),
+                 3},
+                {format_seconds(passed.count() / done * (all - done)) + " left", 2}},
+               plain, last);
+  }
+  void say(const std::string& text) { line_.say(text); }
+
+ private:
+  int64_t count_;
+  const SamplerSpec& spec_;
+  std::chrono::steady_clock::time_point start_;
+  Cadence cadence_;
+  StatusLine line_;
+};
+
 }  // namespace
 
 int run_sample(Settings s) {
@@ -102,13 +139,15 @@ int run_sample(Settings s) {
              info.step, s.weights, sampler_name(spec.kind), spec.steps, spec.guidance);
   Drawer drawer(planned.plans.plans[0], planned.plans.plans[1], planned.spec, info.config,
                 cpu_device(), memory);
+  DrawingProgress progress(where.count(), planned.spec);
   drawer.draw(
       where.count(), [&](int64_t place) { return where.label(place); },
       static_cast<uint64_t>(s.seed),
-      [&](int64_t first, int64_t n, const float* values) { output->take(first, n, values); });
+      [&](int64_t first, int64_t n, const float* values) { output->take(first, n, values); },
+      [&](int64_t drawn, int step) { progress.show(drawn, step); });
   output->finish();
-  fmt::print("wrote {}{}\n", where.real_path().string(),
-             info.pixels ? "" : ": the model draws latents and has no decoder");
+  progress.say(fmt::format("wrote {}{}", where.real_path().string(),
+                           info.pixels ? "" : ": the model draws latents and has no decoder"));
   return 0;
 }
 

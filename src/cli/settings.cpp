@@ -133,7 +133,7 @@ bool accepts(const Setting& setting, const std::string& value) {
 }  // namespace
 
 Settings parse_settings(const std::string& verb, const std::vector<std::string>& args) {
-  Settings settings;
+  Settings settings = defaults_of(verb);
   const std::vector<Flag> flags = read_flags(settings, verb, args);
   Settings early;  // --config, --out and --resume decide which file is read first
   std::set<std::string> replaced;
@@ -152,7 +152,21 @@ Settings parse_settings(const std::string& verb, const std::vector<std::string>&
     flag.setting->set(settings, flag.value, flag.where);
     settings.given[flag.setting->name] = flag.where;
   }
+  if (settings.has("steps") && settings.has("epochs")) {
+    fail(Exit::usage,
+         fmt::format("{} and {} both say how long to train", settings.given.at("steps"),
+                     settings.given.at("epochs")),
+         "give one of them");
+  }
   return settings;
+}
+
+std::string default_text(const std::string& verb, const Setting& setting) {
+  if (!setting.otherwise.empty()) return setting.otherwise;
+  std::string value = setting.get(defaults_of(verb));
+  if (value.starts_with('"')) value = value.substr(1, value.size() - 2);
+  const bool is_switch = setting.value.empty();
+  return is_switch || value.empty() || !accepts(setting, value) ? "" : value;
 }
 
 std::string settings_toml(const std::string& verb, const Settings& settings) {

@@ -11,7 +11,13 @@
 
 namespace ebb {
 
+// What is taken where neither the user nor the data or checkpoint says it.
+inline constexpr const char* kDefaultModel = "DiT-S/2";
+inline constexpr const char* kDefaultObjective = "ddpm";
+inline constexpr int64_t kDefaultImageSize = 32, kDefaultChannels = 4, kDefaultClasses = 1000;
+
 struct Settings {
+  std::string verb;
   // model; 0, -1 or "" mean "not given": from the data, the checkpoint or the named size
   std::string model;
   int64_t width = 0, depth = 0, heads = 0, patch = 0;
@@ -64,10 +70,19 @@ struct Setting {
   std::function<void(Settings&, const std::string& text, const std::string& where)> set;
   std::function<std::string(const Settings&)> get;  // as a TOML value
   bool stored = true;                               // belongs into settings.toml
+  std::string group = "";                           // the heading that help shows it under
+  std::string otherwise = "";  // what happens without it, where that is no value of its own
 };
 
 // The settings of a verb. An unknown verb has none.
 const std::vector<Setting>& settings_of(const std::string& verb);
+
+// What they are before the user says anything.
+Settings defaults_of(const std::string& verb);
+
+// The default of a setting as help shows it, "" where there is none: what `get` says of the verb's
+// defaults, or `otherwise`.
+std::string default_text(const std::string& verb, const Setting& setting);
 
 // Defaults < TOML file (--config, or settings.toml of a resumed run) < flags. Fails with
 // Exit::usage, naming the flag or file:line, with "did you mean". args: what follows the verb.

@@ -4,13 +4,26 @@
 #include "cli/resolve.h"
 #include "cli/verbs.h"
 #include "train/calibration.h"
+#include "train/outlook.h"
 
 namespace ebb {
 
 void need(const Settings& settings, const std::string& name) {
   if (settings.has(name)) return;
-  fail(Exit::usage, fmt::format("--{} is missing", name), "ebb VERB --help shows an example");
+  fail(Exit::usage, fmt::format("--{} is missing", name),
+       fmt::format("ebb {} --help shows an example", settings.verb));
 }
+
+namespace {
+
+// A run can be resumed from any directory: its settings name places that do not depend on one.
+void make_absolute(Settings& s) {
+  for (std::string Settings::*place : {&Settings::data, &Settings::offload}) {
+    if (!(s.*place).empty()) s.*place = std::filesystem::absolute(s.*place).lexically_normal();
+  }
+}
+
+}  // namespace
 
 int run_train(Settings s) {
   need(s, "data");
@@ -26,15 +39,18 @@ int run_train(Settings s) {
   source_options.memory_limit = budget / 2;
   const auto source = open_source(s.data, source_options);
   const DitConfig config = resolve_model(s, &source->info());
+  say_default_model(s);
   TrainOptions options = resolve_training(s, config, &source->info());
   options.budget_bytes = budget;
   // The settings of a resumed run name its micro-batch; with another --batch, resuming is refused
   // below for that reason, not for this one.
   if (s.resume && s.micro_batch > s.batch) options.forced.micro_batch.reset();
-  const PlannedRun planned =
-      plan_fitting_run(run_spec(options, source.get()), machine_costs(options.offload));
+  const CostModel costs = machine_costs(options.offload);
+  const PlannedRun planned = plan_fitting_run(run_spec(options, source.get()), costs);
   settle(s, planned.step.choices);
+  make_absolute(s);
   options.settings = settings_toml("train", s);
+  options.outlook = outlook_of(options, planned, costs);
   return train(options, *source, planned);
 }
 

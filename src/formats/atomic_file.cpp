@@ -41,6 +41,9 @@ fs::path directory_of(const fs::path& path) {
          fmt::format("free some space for {} or choose another disk", directory));
   }
   std::string hint = fmt::format("check that {} exists and can be written", directory);
+  if (error == EEXIST || error == ENOTDIR || error == EISDIR) {
+    hint = "choose another path, or move away what is there";
+  }
   if (error == EFBIG) hint = "raise the file size limit (ulimit -f) or choose another file system";
   if (error == EIO) hint = "the disk reports an error: choose another one";
   fail(Exit::disk, fmt::format("{}: {}: {}", where, doing, std::strerror(error)), hint);
@@ -167,6 +170,8 @@ void AtomicFile::commit() {
   sync_directory(directory_of(target_));
 }
 
+void check_writable(const fs::path& path) { const AtomicFile opened(path); }
+
 void write_file_atomically(const fs::path& path, std::string_view text) {
   AtomicFile file(path);
   file.write(text);
@@ -206,7 +211,14 @@ void make_directories(const fs::path& directory) {
     }
     const int error = errno;
     std::error_code ignored;
-    if (!fs::is_directory(made, ignored)) fail_on_disk(made, "create the directory", error);
+    if (fs::is_directory(made, ignored)) continue;
+    if (error == EEXIST) {
+      fail(Exit::disk,
+           fmt::format("{}: create the directory: a file of that name is there",
+                       printable(made.string())),
+           "choose another path, or move the file away");
+    }
+    fail_on_disk(made, "create the directory", error);
   }
 }
 

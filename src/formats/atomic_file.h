@@ -39,6 +39,10 @@ class AtomicFile {
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
+// Fails as AtomicFile would, before hours are spent on what is to be written. Leaves nothing
+// behind.
+void check_writable(const std::filesystem::path& path);
+
 // While it lives no other process holds one of the same directory: for files that several programs
 // read, change and write back. It waits for its turn, leaves nothing behind, and a directory that
 // is not there or cannot be locked is gone without.

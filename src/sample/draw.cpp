@@ -22,7 +22,8 @@ Drawer::Drawer(const Plan& start, const Plan& step, const SamplerSpec& spec,
                const DitConfig& config, const Device& device, Memory memory)
     : start_(start), step_(step), spec_(spec), config_(config), device_(device), memory_(memory) {}
 
-void Drawer::draw(int64_t count, const LabelOf& label_of, uint64_t seed, const Take& take) {
+void Drawer::draw(int64_t count, const LabelOf& label_of, uint64_t seed, const Take& take,
+                  const Watch& watch) {
   Executor start(start_, device_, memory_);
   Executor step(step_, device_, memory_);
   const int64_t values = spec_.batch * config_.channels * config_.pixels();
@@ -47,6 +48,7 @@ void Drawer::draw(int64_t count, const LabelOf& label_of, uint64_t seed, const T
       }
       step.run(key(schedule[i], i + 1));
       from = step.host(kSampleNext);
+      if (watch) watch(first, i + 1);
     }
     take(first, std::min(spec_.batch, count - first), from);
   }

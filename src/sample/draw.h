@@ -28,7 +28,10 @@ class Drawer {
   // its place and its label; another batch size changes its last digits only.
   using LabelOf = std::function<int32_t(int64_t place)>;
   using Take = std::function<void(int64_t first, int64_t count, const float* values)>;
-  void draw(int64_t count, const LabelOf& label_of, uint64_t seed, const Take& take);
+  // watch(samples drawn, steps done of the next ones), after every step of the network.
+  using Watch = std::function<void(int64_t drawn, int step)>;
+  void draw(int64_t count, const LabelOf& label_of, uint64_t seed, const Take& take,
+            const Watch& watch = {});
 
   int64_t peak_bytes() const { return peak_bytes_; }  // of the arena, as drawn
 

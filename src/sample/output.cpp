@@ -45,7 +45,9 @@ class GridOutput final : public PictureOutput {
   explicit GridOutput(const OutputSpec& spec)
       : PictureOutput(spec),
         path_(spec.path),
-        grid_(spec.count(), grid_columns(spec), size_, static_cast<int>(channels_)) {}
+        grid_(spec.count(), grid_columns(spec), size_, static_cast<int>(channels_)) {
+    check_writable(path_);
+  }
   void finish() override { grid_.write(path_); }
 
  private:
@@ -76,13 +78,16 @@ class FolderOutput final : public PictureOutput {
  public:
   explicit FolderOutput(const OutputSpec& spec) : PictureOutput(spec), spec_(spec) {
     make_directories(spec.path);
+    check_writable(place(0));
   }
   void finish() override {}
 
  private:
+  fs::path place(int64_t index) const {
+    return spec_.path / fmt::format("{:06}-class{}.png", index, spec_.label(index));
+  }
   void picture(int64_t index, const uint8_t* pixels) override {
-    write_png(spec_.path / fmt::format("{:06}-class{}.png", index, spec_.label(index)), pixels,
-              size_, size_, static_cast<int>(channels_));
+    write_png(place(index), pixels, size_, size_, static_cast<int>(channels_));
   }
   OutputSpec spec_;
 };
@@ -133,7 +138,9 @@ std::unique_ptr<SampleOutput> make_output(const OutputSpec& spec) {
   if (extension == ".png") return std::make_unique<GridOutput>(spec);
   if (extension == ".npz") return std::make_unique<NpzOutput>(spec);
   if (!extension.empty() && !fs::is_directory(spec.path)) {
-    fail(Exit::usage, fmt::format("--out: '{}' is of no known kind", printable(spec.path.string())),
+    fail(Exit::usage,
+         fmt::format("--out: found '{}', and {} is no kind of file that is written",
+                     printable(spec.path.string()), printable(extension)),
          "wanted a grid .png, a set .npz, raw values .npy, or a folder");
   }
   return std::make_unique<FolderOutput>(spec);

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "formats/atomic_file.h"
 #include "formats/model_json.h"
+#include "train/weights_model.h"
 
 namespace ebb {
 
@@ -35,7 +36,8 @@ std::string field(const SafetensorsReader& file, const char* key) {
     fail(Exit::disk,
          fmt::format("{}: no {} in its metadata: not a checkpoint of Ebb", file.path().string(),
                      key),
-         "give a file of runs/NAME/checkpoints/, or use it with --weights");
+         "wanted a run's folder or a file of its checkpoints/, as `ebb train` writes them; weights "
+         "alone are for `ebb grad`");
   }
   return found->second;
 }
@@ -145,6 +147,7 @@ CheckpointInfo read_info(const SafetensorsReader& file) {
 
 void load_state(const SafetensorsReader& file, State& state, const DitConfig& config) {
   const std::string where = file.path().string();
+  refuse_unknown_tensors(file, config);
   for (const StateTensor& tensor : state.tensors()) {
     const TensorEntry* entry = file.find(tensor.name);
     if (entry == nullptr) {
@@ -167,51 +170,6 @@ void load_state(const SafetensorsReader& file, State& state, const DitConfig& co
       file.read_f32_part(*entry, first, values, count);
     });
   }
-}
-
-DitConfig model_of(const SafetensorsReader& file, const DitConfig& given, bool heads_given) {
-  const std::string where = file.path().string();
-  if (const auto found = file.metadata().find(kModelKey); found != file.metadata().end()) {
-    return model_from_json(found->second, where, Exit::disk);
-  }
-  const auto shape = [&](const std::string& name, size_t rank) -> const Shape& {
-    const TensorEntry* entry = file.find(name);
-    if (entry == nullptr || entry->shape.size() != rank || entry->count() == 0) {
-      fail(Exit::disk, fmt::format("{}: no tensor {} of {} dimensions", where, name, rank),
-           "wanted a DiT under the reference's tensor names");
-    }
-    return entry->shape;
-  };
-  DitConfig c = given;
-  const Shape& patch = shape("x_embedder.proj.weight", 4);
-  c.width = patch[0];
-  c.channels = patch[1];
-  c.patch = patch[2];
-  c.classes = 0;
-  if (file.find("y_embedder.embedding_table.weight") != nullptr) {
-    c.classes = shape("y_embedder.embedding_table.weight", 2)[0] - 1;
-  }
-  const int64_t out = shape("final_layer.linear.weight", 2)[0];
-  c.learn_sigma = out == 2 * c.channels * c.patch * c.patch;
-  if (file.find("pos_embed") != nullptr) {
-    const auto grid = static_cast<int64_t>(
-        std::llround(std::sqrt(static_cast<double>(shape("pos_embed", 3)[1]))));
-    c.image_size = grid * c.patch;
-  }
-  int64_t depth = 0;
-  while (file.find(fmt::format("blocks.{}.attn.qkv.weight", depth)) != nullptr) ++depth;
-  if (!heads_given) {
-    // The named sizes have heads of 64, but for XL's 72; nothing else can be told from the tensors.
-    const bool xl = c.width == 1152 && depth == 28;
-    if (!xl && !(c.width == 384 || c.width == 768 || c.width == 1024)) {
-      fail(Exit::disk, fmt::format("{}: the number of heads is not in the file", where),
-           "give --heads");
-    }
-    set_blocks(c, depth, xl ? 16 : c.width / 64);
-  } else {
-    set_blocks(c, depth, given.width / given.head_width);
-  }
-  return c;
 }
 
 }  // namespace ebb

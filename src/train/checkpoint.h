@@ -41,11 +41,8 @@ void prune_checkpoints(const std::filesystem::path& run, int64_t keep);
 CheckpointInfo read_info(const SafetensorsReader& file);
 
 // Fills every weight, EMA and moment of the state from the file; a tensor that is missing, or has
-// another shape, is Exit::disk. The position table is made when the file has none.
+// another shape, is Exit::disk, and so is one that no model of this kind has. The position table is
+// made when the file has none.
 void load_state(const SafetensorsReader& file, State& state, const DitConfig& config);
-
-// The model of a weights file: from `ebb.model`, or from the shapes of reference-named tensors
-// where they tell it. What neither tells keeps its value in `given`.
-DitConfig model_of(const SafetensorsReader& file, const DitConfig& given, bool heads_given);
 
 }  // namespace ebb

@@ -59,40 +59,25 @@ void JsonLog::write(const StepRecord& r) {
   }
 }
 
-Progress::Progress(int64_t steps, int64_t every)
-    : steps_(steps), every_(every), terminal_(isatty(STDOUT_FILENO) == 1) {}
-
-Progress::~Progress() {
-  if (open_) std::puts("");
-}
-
-void Progress::clear() {
-  if (open_) fmt::print("\r\033[K");
-  open_ = false;
-}
+Progress::Progress(int64_t steps, int64_t done, int64_t every)
+    : steps_(steps), done_(done), every_(every), start_(std::chrono::steady_clock::now()) {}
 
 void Progress::show(const StepRecord& r) {
-  mean_seconds_ = mean_seconds_ == 0 ? r.seconds : 0.9 * mean_seconds_ + 0.1 * r.seconds;
-  const bool due = every_ > 0 && (r.step % every_ == 0 || r.step == steps_);
-  if (!terminal_ && !due) return;
-  const std::string text = fmt::format(
-      "step {}/{}  loss {:.4f}  norm {:.3f}  {:.1f} img/s  {} process  {} left", r.step, steps_,
-      r.loss, r.grad_norm, r.images_per_second, format_size(r.process_peak_bytes),
-      format_seconds(mean_seconds_ * static_cast<double>(steps_ - r.step)));
-  if (terminal_) {
-    clear();
-    fmt::print("{}", text);
-    open_ = true;
-  } else {
-    fmt::print("{}\n", text);
-  }
-  std::fflush(stdout);
-}
-
-void Progress::say(const std::string& line) {
-  clear();
-  fmt::print("{}\n", line);
-  std::fflush(stdout);
+  const bool last = r.step == steps_;
+  const bool in_time = cadence_.due();  // asked each time: it counts from the line before
+  const bool plain = every_ > 0 && (last || r.step % every_ == 0 || in_time);
+  // Pictures and checkpoints take time too: what has passed in all is what the rest will be like.
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
+  const double left =
+      passed.count() / static_cast<double>(r.step - done_) * static_cast<double>(steps_ - r.step);
+  line_.show(
+      {{fmt::format("step {}/{}", r.step, steps_), 1},
+       {fmt::format("loss {:.4f}", r.loss), 2},
+       {fmt::format("norm {:.3f}", r.grad_norm), 5},
+       {format_rate(r.images_per_second), 4},
+       {format_size(r.process_peak_bytes), 6},
+       {last ? format_seconds(passed.count()) + " in all" : format_seconds(left) + " left", 3}},
+      plain, last);
 }
 
 }  // namespace ebb

@@ -1,10 +1,13 @@
 // What a run says while it trains: log.jsonl, and a line for the person who watches.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <string>
+
+#include "train/status_line.h"
 
 namespace ebb {
 
@@ -31,20 +34,22 @@ class JsonLog {
   int file_ = -1;
 };
 
-// On a terminal one line that is rewritten; elsewhere a plain line every `every` steps.
+// How far the run is: on a terminal one line that is rewritten; elsewhere a plain line at the first
+// step, every `every` steps, at the last, and in between so that no half minute passes without.
+// `every` 0: nothing but on a terminal.
 class Progress {
  public:
-  Progress(int64_t steps, int64_t every);
-  ~Progress();
+  // done: steps of an earlier run that this one goes on with.
+  Progress(int64_t steps, int64_t done, int64_t every);
   void show(const StepRecord& record);
   // A line of its own, without breaking the one that is rewritten.
-  void say(const std::string& line);
+  void say(const std::string& line) { line_.say(line); }
 
  private:
-  void clear();
-  int64_t steps_, every_;
-  bool terminal_, open_ = false;
-  double mean_seconds_ = 0;
+  int64_t steps_, done_, every_;
+  std::chrono::steady_clock::time_point start_;
+  Cadence cadence_;
+  StatusLine line_;
 };
 
 }  // namespace ebb

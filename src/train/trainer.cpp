@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 
@@ -54,7 +55,7 @@ class Trainer {
     say_plan();
     Loader loader(source_, loader_options(o_), done_, loader_memory());
     JsonLog log(o_.out / "log.jsonl", done_);
-    Progress progress(o_.steps, o_.log_every);
+    Progress progress(o_.steps, done_, o_.log_every);
     while (done_ < o_.steps && stop_signal() == 0) {
       const StepRecord record = one_step(loader);
       for (const std::string& note : loader.take_notes()) progress.say("left out: " + note);
@@ -64,7 +65,10 @@ class Trainer {
       if (due(o_.sample_every)) draw_samples();
       if (due(o_.save_every)) save();
     }
-    if (stop_signal() == 0) return 0;
+    if (stop_signal() == 0) {
+      say_end(progress);
+      return 0;
+    }
     if (saved_ != done_) save();
     progress.say(fmt::format("stopped by signal {} after step {}; --resume goes on from there",
                              stop_signal(), done_));
@@ -147,6 +151,7 @@ class Trainer {
     for (const std::string& note : source_.info().notes) fmt::print("data: {}\n", note);
     print_memory(planned_, o_.budget_bytes);
     print_techniques(o_.config, planned_);
+    print_outlook(o_.outlook, done_, "");
     if (done_ > 0) fmt::print("resumed after step {}\n", done_);
     const std::string storage = storage_text(planned_.step.choices.storage);
     if (!converted_from_.empty() && converted_from_ != storage) {
@@ -164,6 +169,26 @@ class Trainer {
   std::span<T> host_span(T* data, const char* name) const {
     const Program& program = planned_.step_plan().program;
     return {data, static_cast<size_t>(program.buffer(program.at(name)).bytes()) / sizeof(T)};
+  }
+
+  // Where everything is, and what to type next.
+  void say_end(Progress& progress) const {
+    const auto saved = newest_checkpoint(o_.out);
+    progress.say(fmt::format("done: {} steps; {}", done_,
+                             saved ? "checkpoint " + saved->string() : "nothing was saved"));
+    if (o_.sample_every > 0) {
+      progress.say(fmt::format("pictures: {}/", (o_.out / "samples").string()));
+    }
+    if (!saved) return;
+    std::string how;
+    if (o_.sample_every > 0) how += fmt::format(" --steps {}", o_.sampler.steps);
+    if (o_.sample_every > 0 && o_.config.classes > 0) {
+      how += fmt::format(" --guidance {}", o_.sampler.guidance);
+    }
+    const auto grid = o_.out / (source_.info().pixels ? "grid.png" : "latents.npy");
+    progress.say(fmt::format("draw more: {} sample --from {} --count 8{} --out {}",
+                             shell_word(program_invocation_name), shell_word(o_.out.string()), how,
+                             shell_word(grid.string())));
   }
 
   StepRecord one_step(Loader& loader) {

@@ -8,6 +8,7 @@
 
 #include "data/source.h"
 #include "model/step.h"
+#include "train/outlook.h"
 #include "train/planned_run.h"
 
 namespace ebb {
@@ -37,6 +38,7 @@ struct TrainOptions {
   SamplerSpec sampler;   // of the pictures every sample_every steps
   std::vector<int32_t> sample_classes;
   int64_t samples_each = 0;  // of each class
+  Outlook outlook;           // what the run says of itself when it starts
 };
 
 // What a training run needs planned. Without a source, the loader's memory is left out.
