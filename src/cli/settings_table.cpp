@@ -86,6 +86,17 @@ Setting on_off(const char* name, bool Settings::*member, const char* help) {
           [=](const Settings& s) { return s.*member ? "true" : "false"; }};
 }
 
+// Switches off what another setting stores.
+Setting without(const char* name, bool Settings::*member, const char* help) {
+  Setting made = on_off(name, member, help);
+  made.set = [=, set = made.set](Settings& s, const std::string& given, const std::string& where) {
+    set(s, given, where);
+    s.*member = !(s.*member);
+  };
+  made.stored = false;
+  return made;
+}
+
 Setting bytes(const char* name, int64_t Settings::*member, const char* help) {
   return {name, "SIZE", help,
           [=](Settings& s, const std::string& given, const std::string& where) {
@@ -203,6 +214,11 @@ List train_settings() {
       text("data", &Settings::data, "DIR", "IDX files, a folder of images, or fast-DiT features"),
       unstored(text("out", &Settings::out, "DIR", "the run's folder")),
       unstored(on_off("resume", &Settings::resume, "go on with the run in --out")),
+      unstored(whole("resume-step", &Settings::resume_step, 0,
+                     "resume from the checkpoint of this step instead of the newest",
+                     int64_t{1} << 40)),
+      unstored(choice("data-changed", &Settings::data_changed, "refuse|accept",
+                      "resume on data that is not what the run was trained on (default refuse)")),
       whole("steps", &Settings::steps, 1, "optimizer steps in all", int64_t{1} << 32),
       real("epochs", &Settings::epochs, 1e-6, 1e9, "passes over the data, instead of --steps"),
       real("lr", &Settings::lr, 0, 1000, "learning rate"),
@@ -211,7 +227,9 @@ List train_settings() {
       text("betas", &Settings::betas, "B1,B2", "of AdamW"),
       real("clip", &Settings::clip, 0, 1e9, "largest gradient norm; 0 never clips"),
       real("ema", &Settings::ema, 0, 1, "decay of the averaged weights; 0 keeps none"),
-      on_off("ema-ramp", &Settings::ema_ramp, "average over fewer steps at the start"),
+      on_off("ema-ramp", &Settings::ema_ramp,
+             "average over the last tenth of the steps until --ema is longer (default)"),
+      without("no-ema-ramp", &Settings::ema_ramp, "--ema from the first step, as the reference"),
       whole("ema-every", &Settings::ema_every, 1, "steps between averages, of decay^N each"),
       real("label-drop", &Settings::label_drop, 0, 1, "share of labels dropped, for guidance"),
       choice("time-sampling", &Settings::time_sampling, "uniform|logit-normal",
@@ -259,7 +277,8 @@ std::map<std::string, List> make_tables() {
                           budget_settings()});
   tables["sample"] = join(
       {{text("from", &Settings::from, "RUN", "a run's folder, or a checkpoint"),
-        text("classes", &Settings::sample_classes, "A,B,C", "classes to draw (default: all)"),
+        text("classes", &Settings::sample_classes, "A,B,C",
+             "classes to draw, by number or name (default: all)"),
         text("out", &Settings::out, "PATH", "grid .png, set .npz, latents .npy, or a folder"),
         choice("weights", &Settings::weights, "ema|raw", "which weights"),
         whole("batch", &Settings::sample_batch, 1, "samples drawn together (default: what fits)",

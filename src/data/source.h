@@ -20,6 +20,8 @@ struct DataInfo {
   int64_t width = 0;
   int64_t classes = 0;                   // 0: no labels; every label is then 0
   std::vector<std::string> class_names;  // of folders, harmless for a terminal; else empty
+  std::vector<int64_t> class_counts;     // samples of each class; empty: not known
+  std::string fingerprint;               // 16 hex digits of what the data is; empty: not known
   bool pixels = false;                   // values in [-1,1] made from 8-bit pixels
   int64_t skipped = 0;                   // files left out because they cannot be decoded
   std::vector<std::string> notes;        // what the user should be told, a line each
