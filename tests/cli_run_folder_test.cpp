@@ -126,8 +126,11 @@ TEST_F(CliRunFolder, AMismatchNamesWhatDiffers) {
   expect_refused(run(resume(4) + Args{"--objective", "flow"}), 5, {"--objective ddpm, not flow"});
 }
 
-// Writes a run's checkpoint again with one tensor's first value made NaN, and every hash right.
-void poison(const fs::path& path, const std::string& tensor) {
+using Metadata = std::map<std::string, std::string>;
+
+// Writes a checkpoint again with other metadata, or with one tensor's first value made NaN; every
+// hash is right.
+void rewrite(const fs::path& path, const Metadata& changes, const std::string& poisoned = "") {
   const SafetensorsReader reader(path);
   std::vector<std::string> bytes;
   std::vector<TensorData> tensors;
@@ -135,17 +138,44 @@ void poison(const fs::path& path, const std::string& tensor) {
   for (const TensorEntry& entry : reader.tensors()) {
     bytes.emplace_back(static_cast<size_t>(entry.bytes()), '\0');
     reader.read(entry, bytes.back().data(), entry.bytes());
-    if (entry.name == tensor) bytes.back().replace(0, 4, std::string("\x00\x00\xc0\x7f", 4));
+    if (entry.name == poisoned) bytes.back().replace(0, 4, std::string("\x00\x00\xc0\x7f", 4));
     tensors.push_back({entry.name, entry.type, entry.shape, bytes.back().data()});
   }
-  auto metadata = reader.metadata();
+  Metadata metadata = reader.metadata();
   std::erase_if(metadata, [](const auto& entry) { return entry.first.starts_with("xxh3."); });
+  for (const auto& [key, value] : changes) metadata[key] = value;
   write_safetensors(path, tensors, metadata, true);
+}
+
+TEST_F(CliRunFolder, MetadataThatCannotBeIsRefused) {
+  train_some(2, {"--keep", "1"});
+  const std::string whole = slurp(checkpoint("run", 2));
+  const std::string model =
+      R"({"width":16,"depth":2,"heads":2,"patch":4,"image_size":8,"channels":1,"classes":4,)"
+      R"("blocks":[[2],[2,128]]})";
+  const std::vector<Metadata> kLies = {{{"ebb.step", "4611686018427387904"}},
+                                       {{"ebb.samples", "0"}, {"ebb.step", "4611686018427387904"}},
+                                       {{"ebb.updates", "4611686018427387904"}},
+                                       {{"ebb.model", model}}};
+  for (const Metadata& lies : kLies) {
+    rewrite(checkpoint("run", 2), lies);
+    const std::string key = lies.rbegin()->first;
+    expect_refused(run(resume(4)), 5, {"step-000000002", key});
+    expect_refused(run(draw("run", "a.png")), 5, {"step-000000002", key});
+    spill(checkpoint("run", 2), whole);
+  }
+  // A digit that was changed without the hash.
+  std::string bytes = whole;
+  const size_t at = bytes.find("\"ebb.seed\":\"0\"");
+  bytes[at + 12] = '1';
+  spill(checkpoint("run", 2), bytes);
+  expect_refused(run(resume(4) + Args{"--seed", "1"}), 5, {"step-000000002", "metadata", "hash"});
+  EXPECT_FALSE(fs::exists(folder_ / "a.png"));
 }
 
 TEST_F(CliRunFolder, NothingIsDrawnWithWeightsThatAreNotNumbers) {
   train_some();
-  poison(checkpoint("run", 2), "ema.blocks.0.mlp.fc1.weight");
+  rewrite(checkpoint("run", 2), {}, "ema.blocks.0.mlp.fc1.weight");
   for (const std::string out : {"a.png", "a.npz", "a.npy", "folder"}) {
     expect_refused(run(draw("run", out)), 6, {"step-000000002", "not finite"});
     EXPECT_FALSE(fs::exists(at(out))) << out;
