@@ -28,7 +28,7 @@ std::vector<std::string> run_differences(const CheckpointInfo& saved, const Trai
           std::string(objective_name(now.objective)));
   compare("--qk-norm", std::string(qk_norm_name(then.qk_norm)),
           std::string(qk_norm_name(now.qk_norm)));
-  compare("learned variance", then.learn_sigma, now.learn_sigma);
+  compare("--no-learn-sigma", !then.learn_sigma, !now.learn_sigma);
   if (found.empty() && !(then == now))
     found.emplace_back("other heads or MLP widths in its blocks");
   if (saved.step > 0) compare("--batch", saved.samples / saved.step, asked.step.batch);
