@@ -126,6 +126,12 @@ TEST_F(CliRunFolder, AMismatchNamesWhatDiffers) {
   expect_refused(run(resume(4) + Args{"--objective", "flow"}), 5, {"--objective ddpm, not flow"});
 }
 
+TEST_F(CliRunFolder, ACheckpointUnderAnotherStepsNameIsRefused) {
+  train_some(2, {"--keep", "0"});
+  fs::copy_file(checkpoint("run", 1), checkpoint("run", 7));
+  expect_refused(run(resume(9)), 5, {"step-000000007", "step 1"});
+}
+
 using Metadata = std::map<std::string, std::string>;
 
 // Writes a checkpoint again with other metadata, or with one tensor's first value made NaN; every

@@ -165,7 +165,6 @@ CheckpointInfo read_info(const SafetensorsReader& file) {
     fail(Exit::disk,
          fmt::format("{}: checkpoint format '{}', wanted {}", where, printable(format), kFormat));
   }
-  verify_metadata(file);
   const auto has = [&](const char* key) { return file.metadata().count(key) != 0; };
   CheckpointInfo info;
   info.config = model_from_json(field(file, kModelKey), where, Exit::disk);
@@ -190,6 +189,7 @@ CheckpointInfo read_info(const SafetensorsReader& file) {
   if (info.average_start < 0 || info.average_start > 1) {
     refuse(file, fmt::format("found ebb.average_start {}, wanted 0 to 1", info.average_start));
   }
+  verify_metadata(file);  // last: what cannot be says more than a hash
   return info;
 }
 

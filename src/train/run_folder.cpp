@@ -66,6 +66,7 @@ std::string holder_of(int fd) {
 }  // namespace
 
 RunFolder::RunFolder(fs::path path, const Start& start) : path_(std::move(path)) {
+  made_ = !start.resume && !is_there(path_);
   if (!start.resume) make_directories(path_);
   lock();
   choose(start);
@@ -73,6 +74,8 @@ RunFolder::RunFolder(fs::path path, const Start& start) : path_(std::move(path))
 }
 
 RunFolder::~RunFolder() {
+  std::error_code ignored;  // only what is empty can be removed like this
+  if (made_) fs::remove(path_, ignored);
   if (lock_ >= 0) ::close(lock_);
 }
 

@@ -17,7 +17,8 @@ class RunFolder {
     std::optional<int64_t> step;  // resume from the checkpoint of this step instead of the newest
   };
 
-  // Makes a new run's folder and locks it while this lives. Fails with Exit::disk when another
+  // Makes a new run's folder and locks it while this lives; a folder that nothing was put into goes
+  // again. Fails with Exit::disk when another
   // process has it, or when there is nothing to resume from; with Exit::usage when a new run finds
   // one there, or files of somebody else under the names that it would write.
   RunFolder(std::filesystem::path path, const Start& start);
@@ -45,6 +46,7 @@ class RunFolder {
 
   std::filesystem::path path_;
   std::optional<StoredCheckpoint> checkpoint_;
+  bool made_ = false;
   int lock_ = -1;
 };
 

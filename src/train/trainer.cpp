@@ -171,6 +171,13 @@ class Trainer {
   }
 
   void check_run(const SafetensorsReader& file, const CheckpointInfo& info) const {
+    if (info.step != folder_.checkpoint()->step) {
+      fail(Exit::disk,
+           fmt::format("{}: found the state after step {} under this name", file.path().string(),
+                       info.step),
+           fmt::format("it belongs under {}",
+                       checkpoint_path(o_.out, info.step).filename().string()));
+    }
     const auto found = run_differences(info, o_);
     if (found.empty()) return;
     fail(Exit::disk,
@@ -190,9 +197,9 @@ class Trainer {
            "accept");
     }
     notes_.push_back(fmt::format("data: accepted as changed: {}", what));
+    if (info.data.names == data_.names) return;
     notes_.emplace_back(
-        "data: a label is a place among the sorted names: the model relearns those that moved, and "
-        "batches are drawn from the samples as they are now");
+        "data: a label is a place among the sorted names: the model relearns those that moved");
   }
 
   void start(const ParamSpec& spec, const std::string& name) {
