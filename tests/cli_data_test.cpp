@@ -59,10 +59,106 @@ TEST_F(CliData, ATruncatedImageAmongManyIsLeftOutToo) {
   EXPECT_TRUE(contains(result.out, "120 samples")) << result.story();
 }
 
-TEST_F(CliData, MoreThanOnePercentOfDamagedImagesIsRefusedNamingThem) {
-  write_pngs(10);
-  spill(at("png/zz_damaged.png"), "this is not a picture");
-  expect_data_error("png", {"png", "zz_damaged.png", "1 of 11"});
+TEST_F(CliData, ManyDamagedImagesAreRefusedNamingThem) {
+  write_pngs(50);
+  for (const char* name : {"w", "x", "y"}) {
+    spill(at("png/zz_" + std::string(name) + ".png"), "this is not a picture");
+  }
+  EXPECT_TRUE(contains(succeed(try_on("png")).out, "50 samples"));
+  fs::remove_all(at("out"));
+  spill(at("png/zz_z.png"), "this is not a picture");
+  expect_data_error("png", {"png", "zz_w.png", "4 of 54"});
+  for (const char* name : {"w", "x", "y", "z"}) {  // what to do names all of them
+    const std::string path = "png/zz_" + std::string(name) + ".png";
+    EXPECT_TRUE(contains(run(try_on("png")).err_line(1), path)) << path;
+  }
+}
+
+TEST_F(CliData, InspectCountsWhatTrainCounts) {
+  write_pngs(50);
+  write_png("png/zz_cut.png", 8);  // damaged behind a good header
+  fs::resize_file(at("png/zz_cut.png"), fs::file_size(at("png/zz_cut.png")) - 30);
+  const Json seen = json({"inspect", "png", "--json"});
+  EXPECT_EQ(seen["count"], 50);
+  EXPECT_EQ(seen["skipped"], 1);
+  EXPECT_TRUE(contains(succeed(try_on("png")).out, "50 samples"));
+}
+
+TEST_F(CliData, FeaturesThatAreNotSquareAreRefused) {
+  for (const auto& [height, width] : std::vector<std::pair<int, int>>{{16, 8}, {8, 2048}}) {
+    fs::remove_all(at("latents"));
+    for (int i = 0; i < 4; ++i) {
+      const std::string shape = fmt::format("(4, {}, {})", height, width);
+      const std::vector<float> values(static_cast<size_t>(4 * height * width), 0.5f);
+      write_feature(fmt::format("x_features/{}.npy", i), npy("<f4", shape, raw(values)));
+    }
+    expect_data_error("latents", {"latents", fmt::format("4x{}x{}", height, width), "square"});
+    expect_refused(run(Args{"plan", "--data", "latents", "--batch", "1"} + model()), 4, {"square"});
+  }
+}
+
+TEST_F(CliData, IdxThatIsNotSquareNeedsAnImageSize) {
+  write_idx(32);
+  std::string images = file("idx/train-images-idx3-ubyte");
+  images[11] = 4;
+  images[15] = 16;
+  spill(at("idx/train-images-idx3-ubyte"), images);
+  expect_data_error("idx", {"idx", "1x4x16", "square"});
+  EXPECT_TRUE(contains(run(try_on("idx")).err_line(1), "--image-size 4"));
+  succeed(try_on("idx") + Args{"--image-size", "8"});
+}
+
+// Pictures of so many pixels that they are not decoded on opening, and that end too early.
+class CliBadPictures : public CliData {
+ protected:
+  void write_huge(int count) const {
+    const int side = 16384;
+    fs::create_directories(at("png"));
+    image_fixture::make_png(at("png/huge0.png"), side, side,
+                            image_fixture::Bytes(static_cast<size_t>(side) * side / 8),
+                            {.colour = PNG_COLOR_TYPE_GRAY, .depth = 1});
+    fs::resize_file(at("png/huge0.png"), 1000);
+    for (int i = 1; i < count; ++i) {
+      fs::copy_file(at("png/huge0.png"), at(fmt::format("png/huge{}.png", i)));
+    }
+  }
+  static Args steps(const std::string& out, int count, const Args& more = {}) {
+    return training(
+        out,
+        Args{"--steps", std::to_string(count), "--save-every", "6", "--image-size", "8"} + more,
+        "png");
+  }
+  static int times(const std::string& text, const std::string& part) {
+    int found = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+      ++found;
+    return found;
+  }
+};
+
+TEST_F(CliBadPictures, AreReplacedAndNamedOnceAndResumingMakesNoDifference) {
+  write_pngs(32);
+  write_huge(3);
+  const Result whole = succeed(steps("a", 24) + Args{"--loader-threads", "3"});
+  EXPECT_TRUE(contains(whole.out, "35 samples")) << whole.story();
+  for (int i = 0; i < 3; ++i) {
+    const std::string name = fmt::format("huge{}.png", i);
+    EXPECT_EQ(times(whole.out + whole.err, name), 1) << whole.story();
+  }
+  EXPECT_EQ(log("a").size(), 24u);
+  succeed(steps("b", 12));
+  succeed(steps("b", 24, {"--resume"}));
+  EXPECT_TRUE(tensors("a", 24) == tensors("b", 24));
+}
+
+TEST_F(CliBadPictures, TooManyEndTheRunNamingThem) {
+  write_pngs(32);
+  write_huge(4);
+  const Result result = run(steps("a", 1000));
+  expect_refused(result, 4, {".png", "4 of 36"});
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_TRUE(contains(result.err, fmt::format("huge{}.png", i))) << result.story();
+  }
 }
 
 TEST_F(CliData, MixedSizesNeedAnImageSize) {

@@ -1,6 +1,7 @@
 // IDX files and folders of images, good and bad.
 #include <zlib.h>
 
+#include "data/kinds.h"
 #include "data_fixture.h"
 #include "formats/image.h"
 
@@ -124,9 +125,10 @@ TEST_F(PixelData, SubFoldersAreClassesSortedByName) {
   EXPECT_EQ(info.classes, 2);
   EXPECT_EQ(info.class_names, (std::vector<std::string>{"cat", "dog"}));
   EXPECT_EQ(info.height, 8);
-  ASSERT_EQ(info.notes.size(), 2u);
+  ASSERT_EQ(info.notes.size(), 3u);
   expect_contains(info.notes[0], "ignored 1 image");
   expect_contains(info.notes[1], "ignored 1 folder");
+  expect_contains(info.notes[2], "ignored 1 file of kinds that Ebb does not read: readme.txt");
   const int values[] = {100, 200, 50, 10}, labels[] = {0, 0, 0, 1};
   for (int i = 0; i < 4; ++i) {
     const Sample sample = load(*source, i);
@@ -159,16 +161,27 @@ TEST_F(PixelData, ImagesOfSeveralSizesNeedAnImageSize) {
 }
 
 TEST_F(PixelData, DamagedImagesAreLeftOutIfTheyAreFew) {
-  for (int i = 0; i < 100; ++i) image(fmt::format("{}.png", 1000 + i), 4, 4, 99);
+  for (int i = 0; i < 50; ++i) image(fmt::format("{}.png", 1000 + i), 4, 4, 99);
   write("0500.png", "damaged");
   const auto source = open_source(folder_);
-  EXPECT_EQ(source->info().count, 100);
+  EXPECT_EQ(source->info().count, 50);
   EXPECT_EQ(source->info().skipped, 1);
   ASSERT_EQ(source->info().notes.size(), 1u);
   expect_contains(source->info().notes[0], "0500.png");
   EXPECT_EQ(load(*source, 0).x[0], 99 / 127.5f - 1);
-  fs::remove(folder_ / "1000.png");  // now 1 of 100
-  expect_contains(refusal(folder_), "1 of 100 images");
+  EXPECT_EQ(source->most_bad(), 2);  // two more may be met in training
+  for (int i = 1; i < 4; ++i) write(fmt::format("050{}.png", i), "damaged");
+  const std::string text = refusal(folder_);
+  expect_contains(text, "4 of 54 images");
+  for (int i = 0; i < 4; ++i) expect_contains(text, fmt::format("/050{}.png", i));
+}
+
+TEST_F(PixelData, OneInAHundredMayBeBadAndOfAFewAtMostATenth) {
+  EXPECT_EQ(most_bad_images(9), 0);
+  EXPECT_EQ(most_bad_images(10), 1);
+  EXPECT_EQ(most_bad_images(51), 3);
+  EXPECT_EQ(most_bad_images(399), 3);
+  EXPECT_EQ(most_bad_images(1000), 10);
 }
 
 TEST_F(PixelData, DamageBehindAGoodHeaderIsFoundOnOpening) {
@@ -181,6 +194,45 @@ TEST_F(PixelData, DamageBehindAGoodHeaderIsFoundOnOpening) {
   EXPECT_THROW(load(*source, 1), Error);
   image("0.png", 65, 64, 99);
   EXPECT_THROW(load(*source, 0), Error);  // it changed
+}
+
+TEST_F(PixelData, LinksThatGoRoundMultiplyNothing) {
+  image("cat/a.png", 8, 8, 10);
+  image("cat/deep/b.png", 8, 8, 20);
+  image("dog/c.png", 8, 8, 30);
+  fs::create_directory_symlink("..", folder_ / "cat/deep/up");
+  fs::create_directory_symlink(folder_, folder_ / "cat/again");
+  fs::create_directory_symlink(folder_ / "dog", folder_ / "cat/a_dog");
+  fs::create_directory_symlink("cat", folder_ / "aaa");
+  const auto source = open_source(folder_);
+  const DataInfo& info = source->info();
+  EXPECT_EQ(info.count, 3);
+  EXPECT_EQ(info.class_names, (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_EQ(info.class_counts, (std::vector<int64_t>{2, 1}));
+  ASSERT_EQ(info.notes.size(), 2u);
+  expect_contains(info.notes[1], "ignored 4 links to folders that are read already: a_dog, aaa");
+}
+
+TEST_F(PixelData, LinksToFoldersElsewhereAreFollowedOnce) {
+  image("store/x/a.png", 8, 8, 10);
+  image("store/y/b.png", 8, 8, 20);
+  fs::create_directories(folder_ / "data/more");
+  fs::create_directory_symlink("../store/x", folder_ / "data/one");
+  fs::create_directory_symlink("../store/y", folder_ / "data/two");
+  fs::create_directory_symlink("../../store/y", folder_ / "data/more/y");
+  const auto source = open_source(folder_ / "data");
+  EXPECT_EQ(source->info().class_names, (std::vector<std::string>{"more", "one"}));
+  EXPECT_EQ(source->info().count, 2);
+}
+
+TEST_F(PixelData, FilesThatAreNotReadAreCountedAndNamed) {
+  image("a.png", 8, 8, 10);
+  for (const char* name : {"d.heic", "b.txt", "c.svg", "e.avif"}) write(name, "x");
+  const auto source = open_source(folder_);
+  EXPECT_EQ(source->info().count, 1);
+  ASSERT_EQ(source->info().notes.size(), 1u);
+  expect_contains(source->info().notes[0], "ignored 4 files of kinds");
+  expect_contains(source->info().notes[0], "b.txt, c.svg, d.heic and others");
 }
 
 TEST_F(PixelData, AWholeDataSetInsteadOfItsTrainingPartIsRefused) {

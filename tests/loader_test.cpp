@@ -75,7 +75,8 @@ TEST(Order, FlipsAreAFairCoin) {
 // Sample i is (i, flipped?) with label i % 7. Fails at the indices it is told to.
 class FakeSource : public Source {
  public:
-  explicit FakeSource(int64_t count, std::set<int64_t> bad = {}) : bad_(std::move(bad)) {
+  explicit FakeSource(int64_t count, std::set<int64_t> bad = {}, int64_t most_bad = 0)
+      : bad_(std::move(bad)), most_bad_(most_bad) {
     info_.kind = "fake";
     info_.count = count;
     info_.channels = 2;
@@ -89,15 +90,18 @@ class FakeSource : public Source {
     if (bad_.contains(index)) fail(Exit::data, fmt::format("sample {} is bad", index));
     x[0] = static_cast<float>(index);
     x[1] = flip ? 1 : 0;
-    *label = static_cast<int32_t>(index % 7);
+    *label = this->label(index);
     EXPECT_EQ(scratch.back(), std::byte{static_cast<unsigned char>(index)});
   }
+  int32_t label(int64_t index) const override { return static_cast<int32_t>(index % 7); }
+  int64_t most_bad() const override { return most_bad_; }
   int64_t scratch_bytes() const override { return 100; }
   int64_t heap_bytes() const override { return 0; }
   int64_t held_bytes() const override { return 0; }
 
  private:
   std::set<int64_t> bad_;
+  int64_t most_bad_;
 };
 
 // A loader with memory of its own.
@@ -112,9 +116,10 @@ class Loading {
   std::pair<std::vector<float>, std::vector<int32_t>> next(int64_t step) {
     std::vector<float> x(static_cast<size_t>(batch_ * 2));
     std::vector<int32_t> y(static_cast<size_t>(batch_));
-    loader_.next(x.data(), y.data(), step);
+    loader_.next(x, y, step);
     return {x, y};
   }
+  Loader& loader() { return loader_; }
 
  private:
   struct Free {
@@ -191,6 +196,97 @@ TEST(Loader, AnErrorComesWithItsOwnBatchAndStays) {
       }
     }
   }
+}
+
+TEST(Order, StandInsAreDrawnFromAllSamples) {
+  const Order order(11, 10);
+  std::vector<int> seen(10);
+  for (int64_t p = 0; p < 1000; ++p) {
+    for (uint32_t attempt = 0; attempt < 10; ++attempt) {
+      const int64_t index = order.stand_in(p, attempt);
+      ASSERT_EQ(index, Order(11, 10).stand_in(p, attempt));
+      ++seen.at(static_cast<size_t>(index));
+    }
+  }
+  for (const int n : seen) EXPECT_NEAR(n, 1000, 150);
+}
+
+TEST(Loader, OthersStandInForBadSamplesWhateverTheThreadsAndTheStart) {
+  const std::set<int64_t> bad = {3, 50, 99};
+  const FakeSource source(101, bad, 3);
+  Loading reference(source, {.seed = 8, .batch = 16, .flip = true, .threads = 1, .slots = 1}, 0);
+  Loading threads(source, {.seed = 8, .batch = 16, .flip = true, .threads = 4, .slots = 5}, 0);
+  Loading late(source, {.seed = 8, .batch = 16, .flip = true, .threads = 2, .slots = 2}, 9);
+  const Order order(8, 101);
+  std::vector<std::string> notes, threads_notes, late_notes;
+  const auto gather = [](std::vector<std::string>& all, Loading& loading) {
+    for (std::string& note : loading.loader().take_notes()) all.push_back(std::move(note));
+  };
+  for (int64_t step = 0; step < 40; ++step) {
+    const auto wanted = reference.next(step);
+    EXPECT_EQ(threads.next(step), wanted);
+    if (step >= 9) {
+      EXPECT_EQ(late.next(step), wanted);
+    }
+    gather(notes, reference);
+    gather(threads_notes, threads);
+    gather(late_notes, late);
+    EXPECT_EQ(threads_notes, notes);
+    for (int i = 0; i < 16; ++i) {
+      const auto index = static_cast<int64_t>(wanted.first[2 * i]);
+      EXPECT_FALSE(bad.contains(index));
+      EXPECT_EQ(wanted.second[i], index % 7);
+      const int64_t own = order.at(step * 16 + i);
+      if (!bad.contains(own)) {
+        EXPECT_EQ(index, own);
+      }
+    }
+  }
+  EXPECT_EQ(notes.size(), 3u);  // each once, though several epochs met it
+  EXPECT_EQ(late_notes.size(), 3u);
+}
+
+TEST(Loader, MoreBadSamplesThanAllowedEndTheRunAtTheSameBatch) {
+  const Order order(6, 64);
+  std::set<int64_t> bad;
+  for (const int64_t p : {3, 10, 2 * 8 + 5, 2 * 8 + 7}) bad.insert(order.at(p));
+  const FakeSource source(64, bad, 2);
+  for (int round = 0; round < 20; ++round) {
+    Loading loading(source, {.seed = 6, .batch = 8, .flip = false, .threads = 4, .slots = 4}, 0);
+    loading.next(0);
+    loading.next(1);
+    for (int again = 0; again < 2; ++again) {
+      try {
+        loading.next(2);
+        FAIL();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Exit::data);
+        const std::string text = error.what();
+        EXPECT_NE(text.find("3 of 64 samples"), std::string::npos) << text;
+        EXPECT_NE(error.hint().find(fmt::format("sample {}", order.at(3))), std::string::npos);
+      }
+    }
+  }
+}
+
+TEST(Loader, WhereAllSamplesAreBadItEndsToo) {
+  std::set<int64_t> all;
+  for (int64_t i = 0; i < 30; ++i) all.insert(i);
+  const FakeSource source(30, all, 3);
+  Loading loading(source, {.seed = 6, .batch = 4, .flip = false, .threads = 2, .slots = 2}, 0);
+  EXPECT_THROW(loading.next(0), Error);
+}
+
+TEST(Loader, ABatchGoesOnlyWhereItFits) {
+  const FakeSource source(10);
+  Loading loading(source, {.seed = 1, .batch = 2, .flip = false, .threads = 1, .slots = 2}, 0);
+  std::vector<float> x(4);
+  std::vector<int32_t> y(2);
+  EXPECT_THROW(loading.loader().next(std::span(x).first(3), y, 0), Bug);
+  EXPECT_THROW(loading.loader().next(x, std::span(y).first(1), 0), Bug);
+  std::vector<float> more(5);
+  EXPECT_THROW(loading.loader().next(more, y, 0), Bug);
+  loading.loader().next(x, y, 0);
 }
 
 TEST(Loader, StopsAtOnceWithBatchesUnread) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <thread>
 
 #include "temp_folder.h"
 
@@ -50,6 +51,25 @@ TEST_F(FirstMeasured, ADamagedFileIsMadeAnew) {
     std::ofstream(file_) << text;
     EXPECT_EQ(first_measured(file_, "a", bytes), bytes);
     EXPECT_EQ(first_measured(file_, "a", bytes + 1), bytes);
+  }
+}
+
+TEST_F(FirstMeasured, ProcessesThatMeasureAtOnceKeepEachOthersMeasurements) {
+  constexpr int kThreads = 8, kKinds = 20;
+  const auto kind = [](int thread, int i) {
+    return std::to_string(thread) + " " + std::to_string(i);
+  };
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int i = 0; i < kKinds; ++i) first_measured(file_, kind(thread, i), 100 * kMiB);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int thread = 0; thread < kThreads; ++thread) {
+    for (int i = 0; i < kKinds; ++i) {
+      EXPECT_EQ(first_measured(file_, kind(thread, i), 101 * kMiB), 100 * kMiB) << kind(thread, i);
+    }
   }
 }
 

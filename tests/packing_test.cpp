@@ -81,6 +81,21 @@ TEST(Packing, NeverOverlapsInThousandsOfRandomCases) {
   }
 }
 
+// Mostly short lives, scattered over a long program, with a few that span much of it.
+TEST(Packing, NeverOverlapsInLongPrograms) {
+  std::mt19937_64 random(20240502);
+  for (int i = 0; i < 20; ++i) {
+    Blocks blocks = random_blocks(random, 800, 4000, 1000);
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      const int most = b % 8 == 0 ? 2000 : b % 8 == 1 ? 300 : 5;
+      Lifetime& life = blocks[b].life;
+      life.end = std::min(life.end, life.begin + most);
+    }
+    expect_valid(blocks, pack(blocks));
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST(Packing, GivesTheSamePlacesEachTime) {
   std::mt19937_64 random(11);
   for (int i = 0; i < 200; ++i) {

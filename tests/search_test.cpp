@@ -46,8 +46,60 @@ TEST(Search, EstimatesTheBytesAndTheTimeOfTheProgram) {
           << i << " of " << front.size();
       EXPECT_NEAR(front[i].seconds, predicted_seconds(set.plans[0].program, costs),
                   1e-2 * front[i].seconds);
+      EXPECT_NEAR(static_cast<double>(front[i].own_bytes),
+                  static_cast<double>(bookkeeping_bytes(set)),
+                  0.05 * static_cast<double>(bookkeeping_bytes(set)) + 1e5)
+          << i << " of " << front.size();
     }
   }
+}
+
+// More blocks than the search looks at one by one.
+TEST(Search, DeepModelsArePlannedInGroupsOfBlocks) {
+  const OneThread one_thread;
+  const CostModel costs;
+  DitConfig deep = small_config();
+  deep.image_size = 16 * deep.patch;
+  set_blocks(deep, 230, 2);
+  StepSpec spec = step_spec(4);
+  const auto front = step_candidates(deep, spec, {}, costs, cpu_device());
+  ASSERT_GE(front.size(), 10u);
+  // Storing some blocks' inputs takes far less than keeping everything.
+  EXPECT_LT(front.back().bytes, front.front().bytes / 3);
+  for (const Candidate* candidate : {&front.front(), &front[front.size() / 2], &front.back()}) {
+    spec.choices = candidate->choices;
+    const PlanSet set = make_plans({write_step(deep, spec, cpu_device())});
+    EXPECT_NEAR(static_cast<double>(candidate->bytes), static_cast<double>(set.arena_bytes),
+                0.02 * static_cast<double>(set.arena_bytes));
+  }
+}
+
+// Everything that the user can allow, so that all of it competes.
+TEST(Search, ALargerBudgetIsSlowerOnlyForDoingWithoutReluctantTechniques) {
+  const OneThread one_thread;
+  Forced forced;
+  forced.allowed = {true, true, true, true, true, true};
+  CostModel slow_disk;
+  slow_disk.set_disk({2e7, 1e7});
+  CostModel fast_disk;
+  fast_disk.set_disk({1e11, 1e11});
+  int given_up = 0;
+  for (const CostModel& costs : {CostModel(), slow_disk, fast_disk}) {
+    const auto front =
+        step_candidates(named_config("DiT-S/4"), step_spec(8), forced, costs, cpu_device());
+    ASSERT_GE(front.size(), 10u);
+    for (size_t larger = 0; larger < front.size(); ++larger) {
+      for (size_t smaller = larger + 1; smaller < front.size(); ++smaller) {
+        EXPECT_LT(front[smaller].total_bytes(), front[larger].total_bytes());
+        const int fewer = techniques_used_reluctantly(front[smaller].choices) -
+                          techniques_used_reluctantly(front[larger].choices);
+        const double most = front[smaller].seconds * (1 + kReluctance * std::max(0, fewer));
+        EXPECT_LE(front[larger].seconds, most * (1 + 1e-12)) << larger << " and " << smaller;
+        if (front[larger].seconds > front[smaller].seconds) ++given_up;
+      }
+    }
+  }
+  EXPECT_GT(given_up, 0) << "the words about reluctance would have no reason";
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 # What ./demo and ./check share: packages and the build. Sourced, from the repository's root.
 
 packages="g++ cmake ninja-build pkg-config libdnnl-dev libfmt-dev nlohmann-json3-dev
-  libtomlplusplus-dev zlib1g-dev libpng-dev libjpeg-dev libxxhash-dev dataset-fashion-mnist"
+  libtomlplusplus-dev zlib1g-dev libpng-dev libjpeg-dev libwebp-dev
+  libgif-dev libxxhash-dev dataset-fashion-mnist"
 test_packages="libgtest-dev libzip-dev libbenchmark-dev"
 
 say() { printf '\n== %s\n' "$*"; }

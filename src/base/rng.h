@@ -19,6 +19,7 @@ enum class Stream : uint32_t {
   sampler_noise = 8,
   ema_rounding = 9,
   moment_rounding = 10,
+  stand_in = 11,
 };
 
 // Philox4x32-10 of the counter (block, sample, step, stream) under a 64-bit key.

@@ -35,6 +35,21 @@ int edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+char32_t decoded_utf8(std::string_view c) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(c[i]); };
+  if (c.size() == 1) return byte(0);
+  char32_t code = byte(0) & (0x7fu >> c.size());
+  for (size_t i = 1; i < c.size(); ++i) code = code << 6 | (byte(i) & 0x3fu);
+  return code;
+}
+
+// C0, DEL and C1 codes, line separators, and marks that turn the direction of what follows.
+bool is_control(char32_t code) {
+  return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c ||
+         (code >= 0x200e && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
+         (code >= 0x2066 && code <= 0x2069);
+}
+
 }  // namespace
 
 int64_t parse_size(std::string_view text, std::string_view where) {
@@ -125,18 +140,43 @@ std::vector<std::string> split(std::string_view text, char separator) {
   }
 }
 
-std::string printable(std::string_view text) {
-  std::string out;
-  for (const char c : text.substr(0, 200)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte >= 0x7f) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out += c;
-    }
+size_t utf8_length(std::string_view text) {
+  if (text.empty()) return 0;
+  const auto lead = static_cast<unsigned char>(text[0]);
+  if (lead < 0x80) return 1;
+  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 0;
   }
-  if (text.size() > 200) out += "...";
+  // Overlong forms, surrogates and what lies past U+10FFFF all show in the second byte.
+  const auto second = static_cast<unsigned char>(text[1]);
+  if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f)) return 0;
+  if ((lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f)) return 0;
+  return length;
+}
+
+std::string clean_utf8(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    if (length > 0 && !is_control(decoded_utf8(text.substr(0, length)))) {
+      out += text.substr(0, length);
+    } else {
+      for (const char c : text.substr(0, std::max<size_t>(1, length))) {
+        out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+      }
+    }
+    text.remove_prefix(std::max<size_t>(1, length));
+  }
   return out;
+}
+
+std::string printable(std::string_view text) {
+  size_t shown = std::min<size_t>(text.size(), 200);
+  // Not within a character.
+  while (shown > 0 && shown < text.size() && (text[shown] & 0xc0) == 0x80) --shown;
+  return clean_utf8(text.substr(0, shown)) + (shown < text.size() ? "..." : "");
 }
 
 }  // namespace ebb

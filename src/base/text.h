@@ -27,7 +27,14 @@ double parse_real(std::string_view text, std::string_view where);
 
 std::vector<std::string> split(std::string_view text, char separator);
 
-// Control bytes and invalid UTF-8 of untrusted names made harmless for a terminal.
+// The length, 1 to 4, of the UTF-8 character that begins the text; 0 when it is not valid.
+size_t utf8_length(std::string_view text);
+
+// Untrusted text as valid UTF-8 that is harmless for a terminal: control codes, what turns the
+// direction of text and bytes that are not UTF-8 become "\x1b" and the like.
+std::string clean_utf8(std::string_view text);
+
+// The same for messages, which show 200 bytes at most.
 std::string printable(std::string_view text);
 
 }  // namespace ebb

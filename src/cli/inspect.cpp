@@ -1,38 +1,143 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/preview.h"
 #include "cli/verbs.h"
 #include "data/source.h"
+#include "formats/input_file.h"
 #include "formats/model_json.h"
 #include "formats/safetensors.h"
+#include "model/config.h"
+#include "train/budget.h"
+#include "train/checkpoint.h"
 
 namespace ebb {
 
 namespace {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-int inspect_data(const Settings& s) {
+// As `ebb train` opens it without --memory, so that both count the same.
+std::unique_ptr<Source> open_like_train(const Settings& s) {
   SourceOptions options;
   options.image_size = s.image_size;
-  options.verify = false;
-  const auto source = open_source(s.target, options);
+  options.memory_limit = default_budget_bytes() / 2;
+  return open_source(s.target, options);
+}
+
+constexpr size_t kListedClasses = 20;
+
+void print_classes(const DataInfo& info) {
+  const size_t listed = std::min(info.class_counts.size(), kListedClasses);
+  for (size_t c = 0; c < listed; ++c) {
+    fmt::print("  class {}{}: {} samples\n", c,
+               c < info.class_names.size() ? " (" + info.class_names[c] + ")" : "",
+               info.class_counts[c]);
+  }
+  if (info.class_counts.size() > listed) {
+    fmt::print("  and {} more classes\n", info.class_counts.size() - listed);
+  }
+}
+
+int inspect_data(const Settings& s) {
+  const auto source = open_like_train(s);
   const DataInfo& info = source->info();
+  std::vector<std::string> notes = info.notes;
+  if (s.has("out")) {
+    for (std::string& note : write_preview(s.out, *source)) notes.push_back(std::move(note));
+  }
   if (s.json) {
-    Json j = {{"kind", info.kind},       {"count", info.count},   {"channels", info.channels},
-              {"height", info.height},   {"width", info.width},   {"classes", info.classes},
-              {"skipped", info.skipped}, {"pixels", info.pixels}, {"class_names", info.class_names},
-              {"notes", info.notes}};
+    Json j = {{"kind", info.kind},
+              {"count", info.count},
+              {"channels", info.channels},
+              {"height", info.height},
+              {"width", info.width},
+              {"classes", info.classes},
+              {"skipped", info.skipped},
+              {"pixels", info.pixels},
+              {"class_names", info.class_names},
+              {"class_counts", info.class_counts},
+              {"fingerprint", info.fingerprint},
+              {"notes", notes}};
     fmt::print("{}\n", j.dump(2));
     return 0;
   }
-  fmt::print("{}: {} samples of {}x{}x{}, {} classes\n", info.kind, info.count, info.channels,
-             info.height, info.width, info.classes);
-  for (const std::string& note : info.notes) fmt::print("  {}\n", note);
+  fmt::print("{}: {} samples of {}x{}x{}, {} classes, fingerprint {}\n", info.kind, info.count,
+             info.channels, info.height, info.width, info.classes, info.fingerprint);
+  print_classes(info);
+  for (const std::string& note : notes) fmt::print("  {}\n", note);
+  if (s.has("out")) fmt::print("  {}: what the network sees\n", printable(s.out));
+  return 0;
+}
+
+bool is_run(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::is_directory(folder / "checkpoints", ignored) &&
+         (fs::exists(folder / "settings.toml", ignored) || newest_checkpoint(folder));
+}
+
+int64_t count_lines(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return 0;
+  InputFile file(path);
+  std::array<char, 4096> part;
+  int64_t lines = 0;
+  while (const size_t got = file.read(part.data(), part.size())) {
+    lines += std::count(part.begin(), part.begin() + static_cast<ptrdiff_t>(got), '\n');
+  }
+  return lines;
+}
+
+// What one wants to know first of a run.
+constexpr std::string_view kTellingSettings[] = {"data", "batch", "steps", "lr", "seed"};
+
+int inspect_run(const Settings& s) {
+  const fs::path run = s.target;
+  const int64_t lines = count_lines(run / "log.jsonl");
+  const auto newest = newest_checkpoint(run);
+  if (!newest) {
+    if (s.json) {
+      fmt::print("{}\n", Json({{"kind", "run"}, {"step", 0}, {"log_lines", lines}}).dump(2));
+    } else {
+      fmt::print("run: no checkpoint yet, {} lines in log.jsonl\n", lines);
+    }
+    return 0;
+  }
+  const SafetensorsReader file(*newest, Exit::disk);
+  const CheckpointInfo info = read_info(file);
+  if (s.json) {
+    fmt::print("{}\n", Json({{"kind", "run"},
+                             {"checkpoint", clean_utf8(newest->string())},
+                             {"step", info.step},
+                             {"samples", info.samples},
+                             {"seed", info.seed},
+                             {"pixels", info.pixels},
+                             {"classes", info.config.classes},
+                             {"model", Json::parse(model_to_json(info.config))},
+                             {"settings", info.settings},
+                             {"log_lines", lines}})
+                           .dump(2));
+    return 0;
+  }
+  const DitConfig& c = info.config;
+  fmt::print("run: {} steps done, {} samples seen, {} lines in log.jsonl\n", info.step,
+             info.samples, lines);
+  fmt::print("  newest checkpoint: {}\n", printable(newest->string()));
+  fmt::print("  model: DiT {}x{}/{}, {} parameters, sees {}x{}x{}, {} classes\n", c.width,
+             c.depth(), c.patch, parameter_count(c), c.channels, c.image_size, c.image_size,
+             c.classes);
+  for (const std::string& line : split(info.settings, '\n')) {
+    const std::string key = line.substr(0, line.find(' '));
+    if (std::ranges::count(kTellingSettings, key) > 0) fmt::print("  {}\n", printable(line));
+  }
+  fmt::print("  all settings: {}\n", printable((run / "settings.toml").string()));
   return 0;
 }
 
@@ -70,8 +175,17 @@ int run_inspect(Settings s) {
   if (s.target.empty()) {
     fail(Exit::usage, "inspect: what is to be looked at?", "ebb inspect FILE or FOLDER");
   }
-  const bool tensors = std::filesystem::path(s.target).extension() == ".safetensors";
-  return tensors ? inspect_tensors(s) : inspect_data(s);
+  const bool tensors = fs::path(s.target).extension() == ".safetensors";
+  const bool run = !tensors && is_run(s.target);
+  if (!tensors && !run) return inspect_data(s);
+  for (const char* name : {"out", "image-size"}) {
+    if (!s.has(name)) continue;
+    fail(Exit::usage,
+         fmt::format("--{}: {} is a {}, which has no samples to look at", name, printable(s.target),
+                     run ? "run" : "file of tensors"),
+         fmt::format("leave --{} out, or give a folder of data", name));
+  }
+  return run ? inspect_run(s) : inspect_tensors(s);
 }
 
 }  // namespace ebb

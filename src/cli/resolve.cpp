@@ -27,6 +27,20 @@ void agree(int64_t& given, int64_t found, const char* flag, int64_t unset) {
   given = found;
 }
 
+// The network sees squares.
+void check_square(const Settings& s, const DataInfo& data) {
+  if (data.height == data.width) return;
+  fail(Exit::data,
+       fmt::format("{}: found samples of {}x{}x{} (channels, height, width), wanted square ones, "
+                   "such as {}x{}x{}",
+                   printable(s.data), data.channels, data.height, data.width, data.channels,
+                   std::min(data.height, data.width), std::min(data.height, data.width)),
+       data.pixels ? fmt::format("--image-size {} scales the shorter side to that and crops the "
+                                 "centre",
+                                 std::min(data.height, data.width))
+                   : "extract the features from square images");
+}
+
 }  // namespace
 
 void resolve_threads(const Settings& s) {
@@ -59,6 +73,7 @@ DitConfig resolve_model(Settings& s, const DataInfo* data) {
     fail(Exit::usage, "--width: without --model, --depth, --heads and --patch are needed too");
   }
   if (data != nullptr) {
+    check_square(s, *data);
     agree(s.image_size, data->height, "--image-size", 0);
     agree(s.channels, data->channels, "--channels", 0);
     if (s.classes < 0) s.classes = data->classes;

@@ -294,8 +294,11 @@ std::map<std::string, List> make_tables() {
        technique_settings(),
        model_settings(),
        budget_settings()});
-  tables["inspect"] = {json(), whole("image-size", &Settings::image_size, 1,
-                                     "size that images of a folder are brought to", 16384)};
+  tables["inspect"] = {
+      json(),
+      whole("image-size", &Settings::image_size, 1, "size that images of a folder are brought to",
+            16384),
+      text("out", &Settings::out, "FILE", "a grid .png of some samples, as the network sees them")};
   tables["bench"] = join(
       {model_settings(),
        {class_count(), batch_size("samples of one step")},

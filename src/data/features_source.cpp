@@ -1,9 +1,11 @@
 // Features extracted before training, as fast-DiT writes them: one .npy file a sample.
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 
 #include "base/error.h"
+#include "data/fingerprint.h"
 #include "data/kinds.h"
 #include "formats/image.h"
 #include "formats/npy.h"
@@ -13,6 +15,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kVerifyValues = int64_t{1} << 28;  // more are not read on opening
+constexpr size_t kIdentityBytes = 1024;              // of each file, read along with its header
 
 // "17.npy" -> 17; -1 for every other name.
 int64_t index_of(const fs::path& path) {
@@ -41,7 +44,7 @@ class FeaturesSource final : public Source {
     } else {
       read_labels(labels);
     }
-    for (int64_t i = 1; i < info_.count; ++i) check_shape(NpyFile(file_of(folder_, i)), i);
+    check_files();
     const bool little =
         info_.count <= kVerifyFiles && sample_values() <= kVerifyValues / info_.count;
     if (options.verify && little) {
@@ -68,9 +71,13 @@ class FeaturesSource final : public Source {
                        at % info_.width),
            "extract this sample's features again");
     }
-    *label = labels_.empty() ? 0 : labels_[static_cast<size_t>(index)];
+    *label = this->label(index);
   }
 
+  int32_t label(int64_t index) const override {
+    return labels_.empty() ? 0 : labels_[static_cast<size_t>(index)];
+  }
+  std::string name(int64_t index) const override { return shown(file_of(folder_, index)); }
   int64_t scratch_bytes() const override { return 0; }
   int64_t heap_bytes() const override { return int64_t{16} << 10; }  // a FILE and its buffer
   int64_t held_bytes() const override {
@@ -142,6 +149,23 @@ class FeaturesSource final : public Source {
                        info_.height, info_.width, options.image_size),
            "leave out --image-size: it is read from the features, which cannot be scaled");
     }
+  }
+
+  // Files of features all have one size, so the fingerprint takes the start of their values too.
+  void check_files() {
+    Fingerprint print(info_.kind);
+    for (const int64_t size : {info_.count, info_.channels, info_.height, info_.width}) {
+      print.add(size);
+    }
+    std::array<std::byte, kIdentityBytes> start;
+    for (int64_t i = 0; i < info_.count; ++i) {
+      NpyFile file(file_of(folder_, i));
+      check_shape(file, i);
+      print.add(std::span<const std::byte>(start.data(), file.read_start(start)));
+    }
+    for (const int32_t label : labels_) count_class(label);
+    print.add(std::as_bytes(std::span(labels_)));
+    info_.fingerprint = print.hex();
   }
 
   static void check_type(const NpyFile& file, const fs::path& path) {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "data/fingerprint.h"
 #include "data/kinds.h"
 #include "data/resize.h"
 #include "formats/idx.h"
@@ -38,6 +39,7 @@ class IdxSource final : public Source {
     pixels_ = std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(file.count()));
     file.read(pixels_.get());
     read_labels(images, labels);
+    identify(file.count());
   }
 
   void load(float* x, int32_t* label, int64_t index, bool flip,
@@ -57,9 +59,12 @@ class IdxSource final : public Source {
     }
     const int64_t plane = info_.height * info_.width;
     for (int64_t c = 1; c < info_.channels; ++c) std::copy_n(x, plane, x + c * plane);
-    *label = labels_.empty() ? 0 : labels_[static_cast<size_t>(index)];
+    *label = this->label(index);
   }
 
+  int32_t label(int64_t index) const override {
+    return labels_.empty() ? 0 : labels_[static_cast<size_t>(index)];
+  }
   int64_t scratch_bytes() const override {
     return scaled() ? Resizer::scratch_bytes(resize_shape()) : 0;
   }
@@ -90,6 +95,15 @@ class IdxSource final : public Source {
     labels_.resize(static_cast<size_t>(info_.count));
     file.read(labels_.data());
     info_.classes = *std::max_element(labels_.begin(), labels_.end()) + 1;
+  }
+
+  void identify(int64_t pixels) {
+    for (const uint8_t label : labels_) count_class(label);
+    Fingerprint print(info_.kind);
+    for (const int64_t size : {info_.count, in_height_, in_width_}) print.add(size);
+    print.add(std::as_bytes(std::span(labels_)));
+    print.add(std::as_bytes(std::span(pixels_.get(), static_cast<size_t>(pixels))));
+    info_.fingerprint = print.hex();
   }
 
   std::unique_ptr<uint8_t[]> pixels_;

@@ -1,11 +1,13 @@
-// Folders of PNG and JPEG files, decoded and scaled when they are needed.
+// Folders of image files, decoded, scaled and turned upright when they are needed.
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "data/fingerprint.h"
 #include "data/image_list.h"
 #include "data/kinds.h"
 #include "data/resize.h"
+#include "formats/exif.h"
 
 namespace ebb {
 namespace fs = std::filesystem;
@@ -15,8 +17,37 @@ constexpr int64_t kVerifyPixels = int64_t{1} << 29;  // more are not decoded on 
 constexpr int64_t kMaxDefaultSize = 256;
 constexpr int64_t kAlign = 16;
 constexpr size_t kNamedFiles = 3;
+constexpr size_t kListedFiles = 20;  // where the user has to do something about them
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+// Makes a sample upright, and mirrored if wanted. Scaling and cutting out the centre do the same to
+// every side of a square, so the turn waits until the picture is small: no memory is needed for it.
+// The resizer mirrors left to right by itself; mirroring after a transposition is mirroring along
+// the other axis before it.
+struct Turn {
+  bool transpose, mirror_x, mirror_y;
+
+  Turn(int orientation, bool flip) {
+    const Upright to = upright(orientation);
+    const bool x = to.mirror_x != flip;
+    transpose = to.transpose;
+    mirror_x = transpose ? to.mirror_y : x;
+    mirror_y = transpose ? x : to.mirror_y;
+  }
+
+  // All but mirror_x. x: (C, S, S).
+  void finish(float* x, int64_t C, int64_t S) const {
+    for (float* plane = x; plane < x + C * S * S; plane += S * S) {
+      for (int64_t i = 0; mirror_y && i < S / 2; ++i) {
+        std::swap_ranges(plane + i * S, plane + (i + 1) * S, plane + (S - 1 - i) * S);
+      }
+      for (int64_t i = 0; transpose && i < S; ++i) {
+        for (int64_t j = 0; j < i; ++j) std::swap(plane[i * S + j], plane[j * S + i]);
+      }
+    }
+  }
+};
 
 class ImagesSource final : public Source {
  public:
@@ -25,7 +56,7 @@ class ImagesSource final : public Source {
     info_.kind = "images";
     info_.pixels = true;
     info_.classes = std::ssize(list_.classes());
-    for (const std::string& name : list_.classes()) info_.class_names.push_back(printable(name));
+    for (const std::string& name : list_.classes()) info_.class_names.push_back(clean_utf8(name));
     info_.notes = list_.notes();
     check_files(folder, options);
     info_.count = list_.size();
@@ -35,6 +66,7 @@ class ImagesSource final : public Source {
       scratch_bytes_ = std::max(scratch_bytes_, parts(image).total);
       heap_bytes_ = std::max(heap_bytes_, image.heap_bytes());
     }
+    identify();
   }
 
   void load(float* x, int32_t* label, int64_t index, bool flip,
@@ -46,13 +78,20 @@ class ImagesSource final : public Source {
     const auto reader = ImageReader::open(list_.path(index), image);
     reader->start(scratch.subspan(0, at.row));
     auto* row = reinterpret_cast<uint8_t*>(scratch.data() + at.row);
-    Resizer resizer(x, resize_shape(image), flip, scratch.subspan(at.resizer));
+    const Turn turn(image.orientation, flip);
+    Resizer resizer(x, resize_shape(image), turn.mirror_x, scratch.subspan(at.resizer));
     for (int64_t y = 0; y < image.height; ++y) {
       reader->read_row(row);
       if (info_.channels == 1) to_gray(row, image.width);
       resizer.add_row(row);
     }
+    turn.finish(x, info_.channels, info_.width);
     *label = list_.label(index);
+  }
+  int32_t label(int64_t index) const override { return list_.label(index); }
+  std::string name(int64_t index) const override { return shown(list_.path(index)); }
+  int64_t most_bad() const override {
+    return most_bad_images(info_.count + info_.skipped) - info_.skipped;
   }
 
   int64_t scratch_bytes() const override { return scratch_bytes_; }
@@ -82,10 +121,9 @@ class ImagesSource final : public Source {
     }
   }
 
-  // Probes every file, decodes all if they are few, and leaves out those that cannot be decoded:
-  // under one in a hundred is bad luck, more is a damaged data set.
+  // Probes every file, decodes all if they are few, and leaves out those that cannot be decoded.
   void check_files(const fs::path& folder, const SourceOptions& options) {
-    std::vector<std::string> reasons;
+    std::vector<std::string> reasons, files;
     const auto attempt = [&](int64_t index, auto&& check) {
       try {
         check();
@@ -93,6 +131,7 @@ class ImagesSource final : public Source {
         list_.set_info(index, {});
         ++info_.skipped;
         if (reasons.size() < kNamedFiles) reasons.emplace_back(error.what());
+        if (files.size() < kListedFiles) files.push_back(shown(list_.path(index)));
       }
     };
     int64_t pixels = 0, decode_bytes = 0;
@@ -116,9 +155,12 @@ class ImagesSource final : public Source {
         fmt::format("{}: found {} of {} images that cannot be decoded ({}{})", shown(folder),
                     info_.skipped, list_.size(), joined(reasons, "; "),
                     info_.skipped > std::ssize(reasons) ? "; and others" : "");
-    if (info_.skipped * 100 >= list_.size()) {
-      fail(Exit::data, fmt::format("{}, wanted fewer than 1 %", found),
-           "remove or replace the damaged files");
+    const int64_t most = most_bad_images(list_.size());
+    if (info_.skipped > most) {
+      const int64_t more = info_.skipped - std::ssize(files);
+      fail(Exit::data, fmt::format("{}, wanted at most {}", found, most),
+           fmt::format("remove or replace {}{}, then start again", joined(files, ", "),
+                       more > 0 ? fmt::format(" and {} more", more) : ""));
     }
     info_.notes.push_back(fmt::format("{}; they are left out", found));
     list_.drop_unset();
@@ -149,7 +191,8 @@ class ImagesSource final : public Source {
     for (int64_t i = 0; i < list_.size(); ++i) {
       const ImageInfo image = list_.info(i);
       colour = colour || image.channels == 3;
-      const std::pair size(image.width, image.height);
+      std::pair size(image.width, image.height);
+      if (upright(image.orientation).transpose) std::swap(size.first, size.second);
       if (std::find(sizes.begin(), sizes.end(), size) != sizes.end()) continue;
       if (sizes.size() < kNamedFiles) {
         sizes.push_back(size);
@@ -174,6 +217,19 @@ class ImagesSource final : public Source {
       side = width;
     }
     info_.height = info_.width = side;
+  }
+
+  // Sizes stand for the contents: reading a million files would take hours.
+  void identify() {
+    Fingerprint print(info_.kind);
+    for (const std::string& name : list_.classes()) print.add(name);
+    for (int64_t i = 0; i < list_.size(); ++i) {
+      count_class(list_.label(i));
+      print.add(list_.label(i));
+      print.add(list_.name(i));
+      print.add(list_.info(i).file_bytes);
+    }
+    info_.fingerprint = print.hex();
   }
 
   ImageList list_;

@@ -1,6 +1,8 @@
 // The kinds of sources behind open_source, each in a file of its own, and what they share.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -21,11 +23,18 @@ std::unique_ptr<Source> open_images(const std::filesystem::path& folder,
                                     const SourceOptions& options);
 
 inline constexpr int64_t kMaxClasses = 1'000'000;
+// Of so many images, how many may be undecodable: one in a hundred is what scraping the web leaves
+// behind, more is a damaged set. In a small folder up to three are that too, unless they are over a
+// tenth of it: of ten pictures two damaged ones are worth a look.
+constexpr int64_t most_bad_images(int64_t count) {
+  return std::max(count / 100, std::min<int64_t>(3, count / 10));
+}
+
 inline constexpr int64_t kVerifyFiles = 20'000;  // more are not decoded on opening
 
 // For what is no data of any kind.
 inline constexpr const char* kLayoutsHint =
-    "wanted one of: a folder with a sub-folder of .png/.jpg images for each class; a folder of "
+    "wanted one of: a folder with a sub-folder of images for each class; a folder of "
     "images; NAME_features/{0,1,..}.npy with NAME_labels/{0,1,..}.npy; "
     "train-images-idx3-ubyte[.gz] with train-labels-idx1-ubyte[.gz]";
 

@@ -11,6 +11,8 @@
 namespace ebb {
 namespace {
 
+constexpr uint32_t kMostAttempts = 100;  // to find a stand-in: all of them fail on bad data alone
+constexpr int64_t kMostNames = 20;
 constexpr int64_t kAlign = 64;  // a cache line: no two threads write to the same one
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
@@ -105,8 +107,7 @@ void Loader::work(std::span<std::byte> scratch) {
 
     std::exception_ptr error;
     try {
-      source_.load(slot.x + sample * source_.sample_values(), slot.y + sample, order_.at(position),
-                   options_.flip && order_.flip_at(position), scratch);
+      load(slot, position, scratch);
     } catch (...) {
       error = std::current_exception();
     }
@@ -120,17 +121,82 @@ void Loader::work(std::span<std::byte> scratch) {
   }
 }
 
-void Loader::next(float* x, int32_t* y, int64_t step) {
+void Loader::load(Slot& slot, int64_t position, std::span<std::byte> scratch) {
+  const int64_t sample = position % options_.batch;
+  const bool flip = options_.flip && order_.flip_at(position);
+  for (uint32_t attempt = 0;; ++attempt) {
+    const int64_t index =
+        attempt == 0 ? order_.at(position) : order_.stand_in(position, attempt - 1);
+    const bool last = attempt == kMostAttempts || source_.most_bad() == 0;
+    std::string reason;
+    if (last || !is_bad(index)) {
+      try {
+        source_.load(slot.x + sample * source_.sample_values(), slot.y + sample, index, flip,
+                     scratch);
+        return;
+      } catch (const Error& error) {
+        if (last || error.code() != Exit::data) throw;
+        reason = error.what();
+      }
+    }
+    const std::lock_guard lock(mutex_);
+    reasons_.try_emplace(index, std::move(reason));
+    slot.bad.push_back({sample, attempt, index});
+  }
+}
+
+// Known ones are not tried again.
+bool Loader::is_bad(int64_t index) {
+  const std::lock_guard lock(mutex_);
+  return reasons_.contains(index);
+}
+
+Error Loader::too_many_bad(int64_t index) const {
+  const DataInfo& info = source_.info();
+  std::string names;
+  int64_t unnamed = std::ssize(counted_);
+  for (auto bad = counted_.begin(); bad != counted_.end() && unnamed > 0; ++bad) {
+    if (std::ssize(counted_) - unnamed == kMostNames) break;
+    names += (names.empty() ? "" : ", ") + source_.name(*bad);
+    --unnamed;
+  }
+  if (unnamed > 0) names += fmt::format(" and {} more", unnamed);
+  return {Exit::data,
+          fmt::format("{}; with it {} of {} samples cannot be loaded, wanted at most {}",
+                      reasons_.at(index), std::ssize(counted_) + info.skipped,
+                      info.count + info.skipped, source_.most_bad() + info.skipped),
+          fmt::format("remove or replace {}", names)};
+}
+
+// In the order of the samples, whichever thread met which first.
+void Loader::note_bad(Slot& slot) {
+  std::sort(slot.bad.begin(), slot.bad.end());
+  for (const Bad& bad : slot.bad) {
+    if (!counted_.insert(bad.index).second) continue;
+    notes_.push_back(reasons_.at(bad.index));
+    if (std::ssize(counted_) > source_.most_bad()) {
+      slot.error = std::make_exception_ptr(too_many_bad(bad.index));
+      break;
+    }
+  }
+  slot.bad.clear();
+}
+
+void Loader::next(std::span<float> x, std::span<int32_t> y, int64_t step) {
+  require(
+      std::ssize(x) == options_.batch * source_.sample_values() && std::ssize(y) == options_.batch,
+      "loader: {} values and {} labels to fill, but a batch has {} and {}", x.size(), y.size(),
+      options_.batch * source_.sample_values(), options_.batch);
   std::unique_lock lock(mutex_);
   require(step == next_step_, "loader: asked for batch {}, the next is {}", step, next_step_);
   Slot& slot = slot_of(step);
   finished_.wait(lock, [&] { return slot.done == options_.batch; });
+  if (!slot.error) note_bad(slot);
   if (slot.error) std::rethrow_exception(slot.error);
   lock.unlock();  // no thread touches a complete batch until next_step_ moves on
 
-  const auto count = static_cast<size_t>(options_.batch);
-  std::memcpy(x, slot.x, count * static_cast<size_t>(source_.sample_values()) * sizeof(float));
-  std::memcpy(y, slot.y, count * sizeof(int32_t));
+  std::memcpy(x.data(), slot.x, x.size_bytes());
+  std::memcpy(y.data(), slot.y, y.size_bytes());
 
   lock.lock();
   slot.done = 0;

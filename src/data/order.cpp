@@ -46,4 +46,11 @@ bool Order::flip_at(int64_t position) const {
          1;
 }
 
+int64_t Order::stand_in(int64_t position, uint32_t attempt) const {
+  const auto p = static_cast<uint64_t>(position);
+  const auto bits = philox(seed_, static_cast<uint32_t>(Stream::stand_in),
+                           static_cast<uint32_t>(p >> 32), static_cast<uint32_t>(p), attempt);
+  return static_cast<int64_t>((uint64_t{bits[0]} << 32 | bits[1]) % static_cast<uint64_t>(count_));
+}
+
 }  // namespace ebb

@@ -15,6 +15,10 @@ class Order {
   // The sample at a position >= 0 (step * batch + i).
   int64_t at(int64_t position) const;
 
+  // The samples that may stand in for at(position) where that one is bad, in the order in which
+  // they are tried: independent draws from all samples.
+  int64_t stand_in(int64_t position, uint32_t attempt) const;
+
   // A fair coin of its own for every position.
   bool flip_at(int64_t position) const;
 

@@ -19,9 +19,9 @@ struct DataInfo {
   int64_t height = 0;
   int64_t width = 0;
   int64_t classes = 0;                   // 0: no labels; every label is then 0
-  std::vector<std::string> class_names;  // of folders, harmless for a terminal; else empty
-  std::vector<int64_t> class_counts;     // samples of each class; empty: not known
-  std::string fingerprint;               // 16 hex digits of what the data is; empty: not known
+  std::vector<std::string> class_names;  // of folders: valid UTF-8, no control codes; else empty
+  std::vector<int64_t> class_counts;     // samples of each class
+  std::string fingerprint;               // 16 hex digits: which samples these are, in which order
   bool pixels = false;                   // values in [-1,1] made from 8-bit pixels
   int64_t skipped = 0;                   // files left out because they cannot be decoded
   std::vector<std::string> notes;        // what the user should be told, a line each
@@ -40,14 +40,27 @@ class Source {
   virtual void load(float* x, int32_t* label, int64_t index, bool flip,
                     std::span<std::byte> scratch) const = 0;
   virtual int64_t scratch_bytes() const = 0;
+  virtual int32_t label(int64_t index) const = 0;
+  // What messages call a sample: its file, where it has one.
+  virtual std::string name(int64_t index) const { return "sample " + std::to_string(index); }
 
-  // Most that one load() takes from the heap and gives back (inside libpng and libjpeg).
+  // How many samples may turn out to be bad only when they are loaded. Others then stand in for
+  // them; beyond this number the data as a whole is taken for damaged.
+  virtual int64_t most_bad() const { return 0; }
+
+  // Most that one load() takes from the heap and gives back (inside the libraries that decode).
   virtual int64_t heap_bytes() const = 0;
 
   // What the opened source holds: decompressed pixels, names, labels.
   virtual int64_t held_bytes() const = 0;
 
  protected:
+  // Fills in class_counts.
+  void count_class(int64_t label) {
+    info_.class_counts.resize(static_cast<size_t>(info_.classes));
+    if (info_.classes > 0) ++info_.class_counts[static_cast<size_t>(label)];
+  }
+
   DataInfo info_;
 };
 
@@ -64,7 +77,7 @@ struct SourceOptions {
 // Recognises the data by looking:
 //   IDX       a folder with *-images-idx3-ubyte[.gz] (train- preferred), or that file itself
 //   features  a folder with *_features/{i}.npy and *_labels/{i}.npy, or *_features itself
-//   images    a folder of PNG and JPEG files, or one such folder for each class
+//   images    a folder of PNG, JPEG, WebP, GIF and BMP files, or one such folder for each class
 // Fails with Exit::data.
 std::unique_ptr<Source> open_source(const std::filesystem::path& path,
                                     const SourceOptions& options = {});

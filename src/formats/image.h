@@ -1,5 +1,5 @@
-// PNG and JPEG. Files may be hostile: whatever their bytes, the result is pixels or an Error
-// (Exit::data) naming the file, within the memory that ImageInfo states.
+// PNG, JPEG, WebP, GIF and BMP. Files may be hostile: whatever their bytes, the result is pixels or
+// an Error (Exit::data) naming the file, within the memory that ImageInfo states.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +12,30 @@ namespace ebb {
 
 inline constexpr int64_t kMaxImageSide = 32768;
 inline constexpr int64_t kMaxImagePixels = int64_t{1} << 28;
+inline constexpr int64_t kMaxImageFile = (int64_t{1} << 32) - 1;
 
-enum class ImageKind : uint8_t { png, jpeg };
+// webp: lossy and without transparency; webp_exact: with either, which takes more memory.
+enum class ImageKind : uint8_t { png, jpeg, webp, webp_exact, gif, bmp };
 
 struct ImageInfo {
   int64_t width = 0;
   int64_t height = 0;
   int channels = 0;  // 1: gray, 3: colour. Transparency does not count.
   ImageKind kind = ImageKind::png;
-  bool whole = false;  // interlaced or in several scans: no row is ready before the file's end
+  bool whole = false;       // interlaced or in several scans: no row is ready before the file's end
+  uint8_t orientation = 1;  // EXIF's: 1 to 8; rows come as stored, see formats/exif.h
+  int64_t file_bytes = 0;
 
   int64_t scratch_bytes() const;  // what decoding asks of its caller
   int64_t heap_bytes() const;     // the most that the library takes from the heap meanwhile
   bool operator==(const ImageInfo&) const = default;
+
+ private:
+  int64_t webp_rows() const;
 };
 
-// One image, top row first. Recognised by its first bytes, not by its name. Not thread-safe.
+// One image as it is stored, top row first; of a GIF the first frame. Recognised by its first
+// bytes, not by its name. Not thread-safe.
 class ImageReader {
  public:
   // Reads the header only.

@@ -54,13 +54,7 @@ class PngReader final : public ImageReader {
     if (!info_.whole) run(read_one_row);
     const uint8_t* rgba = scratch_ + (info_.whole ? row_ * info_.width * 4 : 0);
     if (++row_ == info_.height) run(read_end);
-    for (int64_t x = 0; x < info_.width; ++x) {
-      const int alpha = rgba[4 * x + 3];
-      for (int c = 0; c < 3; ++c) {
-        rgb[3 * x + c] =
-            static_cast<uint8_t>((rgba[4 * x + c] * alpha + 255 * (255 - alpha) + 127) / 255);
-      }
-    }
+    composite_on_white(rgb, rgba, info_.width);
   }
 
  private:

@@ -46,6 +46,12 @@ size_t InputFile::read(void* to, size_t bytes) {
   return got;
 }
 
+void InputFile::seek(int64_t place) {
+  if (::fseeko(stream_.get(), place, SEEK_SET) == 0) return;
+  fail(Exit::data, fmt::format("{}: cannot be read: {}", name_, reason(errno)),
+       "check the disk; the file may be damaged");
+}
+
 std::string read_text_file(const std::filesystem::path& path, int64_t most_bytes) {
   InputFile file(path);
   if (file.size() > most_bytes) {

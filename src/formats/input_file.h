@@ -18,6 +18,9 @@ class InputFile {
   // Reads up to `bytes`; fewer only at the end of the file. Fails with Exit::data.
   size_t read(void* to, size_t bytes);
 
+  // Goes to a place counted from the file's beginning; beyond its end there is nothing to read.
+  void seek(int64_t place);
+
   int64_t size() const { return size_; }
   std::FILE* stream() const { return stream_.get(); }
   // The path, harmless for a terminal.

@@ -28,22 +28,6 @@ void append_utf8(std::string& out, uint32_t code) {
 
 }  // namespace
 
-size_t utf8_length(std::string_view text) {
-  if (text.empty()) return 0;
-  const auto lead = static_cast<unsigned char>(text[0]);
-  if (lead < 0x80) return 1;
-  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 0;
-  }
-  // Overlong forms, surrogates and what lies past U+10FFFF all show in the second byte.
-  const auto second = static_cast<unsigned char>(text[1]);
-  if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f)) return 0;
-  if ((lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f)) return 0;
-  return length;
-}
-
 bool is_utf8(std::string_view text) {
   size_t length = 1;
   while (!text.empty() && (length = utf8_length(text)) > 0) text.remove_prefix(length);

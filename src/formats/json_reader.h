@@ -85,9 +85,6 @@ class JsonReader {
   std::vector<Key> keys_;  // those of all open objects, innermost last
 };
 
-// The length, 1 to 4, of the UTF-8 character that begins the text; 0 when it is not valid.
-size_t utf8_length(std::string_view text);
-
 bool is_utf8(std::string_view text);
 
 // "text" as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD.

@@ -42,6 +42,9 @@ class NpyFile {
   void read(float* values);
   void read(int64_t* values);
 
+  // Instead: up to so many bytes of the values as they lie in the file. Returns how many.
+  size_t read_start(std::span<std::byte> to) { return file_.read(to.data(), to.size()); }
+
  private:
   template <typename From, typename To>
   void convert(To* values);

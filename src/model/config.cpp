@@ -99,6 +99,28 @@ void validate(const DitConfig& c) {
   check_extent(c);
 }
 
+void check_countable(const DitConfig& c, int64_t batch) {
+  // A profile writes up to a dozen blocks for each of four shapes, and several steps are summed.
+  constexpr double kMostBytes = 0x1p56;
+  constexpr double kWritten = 64;
+  const auto rows = static_cast<double>(batch) * static_cast<double>(c.tokens());
+  double widest = 0;
+  for (const BlockShape& block : c.blocks) {
+    widest = std::max(widest, 6.0 * static_cast<double>(block.heads * c.head_width) +
+                                  4.0 * static_cast<double>(block.mlp));
+  }
+  const double row = widest + 12.0 * static_cast<double>(c.width) +
+                     4.0 * static_cast<double>(c.patch * c.patch * c.channels);
+  const double depth = std::max(kWritten, static_cast<double>(c.depth()));
+  const double bytes = 4 * rows * row * depth + 20.0 * static_cast<double>(parameter_count(c));
+  if (bytes <= kMostBytes) return;
+  fail(Exit::usage,
+       fmt::format("a batch of {} with {} tokens each, {} blocks of width {}: about {:.1g} bytes, "
+                   "more than any machine holds",
+                   batch, c.tokens(), c.depth(), c.width, bytes),
+       "choose a smaller model, image or batch");
+}
+
 namespace {
 
 class Specs {

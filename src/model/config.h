@@ -45,6 +45,10 @@ NamedSize named_size(const std::string& name, const std::string& where = "--mode
 // not divide, an image that the patch does not divide.
 void validate(const DitConfig& config);
 
+// Fails with Exit::usage where a batch is so large that the bytes of its tensors, all together,
+// would be near what 64 bits count. Every sum and product of sizes is safe behind it.
+void check_countable(const DitConfig& config, int64_t batch);
+
 enum class Init : uint8_t { zero, one, xavier, normal, positions };
 
 inline constexpr const char* kPositionTable = "pos_embed";

@@ -12,38 +12,84 @@ namespace {
 // Places blocks in the given order, each at the lowest offset that is free for its whole life.
 class Placer {
  public:
-  explicit Placer(const std::vector<LiveBlock>& blocks) : blocks_(blocks) {}
+  explicit Placer(const std::vector<LiveBlock>& blocks) : blocks_(blocks) {
+    for (const LiveBlock& block : blocks) ops_ = std::max(ops_, block.life.end);
+  }
 
   Packing place(const std::vector<int>& order) {
     Packing made{std::vector<int64_t>(blocks_.size(), 0), 0};
-    std::vector<int> placed;  // sorted by offset
-    placed.reserve(order.size());
+    placed_.clear();
+    long_.clear();
+    buckets_.assign(ops_ / kBucket + 1, {});
     for (const int i : order) {
-      const LiveBlock& block = blocks_[i];
-      int64_t offset = 0;
-      for (const int j : placed) {
-        if (!overlap(block.life, blocks_[j].life)) continue;
-        if (made.offsets[j] >= offset + block.size) break;
-        offset = std::max(offset, made.offsets[j] + blocks_[j].size);
+      work_ += static_cast<int64_t>(placed_.size()) + 1;
+      made.offsets[i] = lowest_free(i, made.offsets);
+      made.peak = std::max(made.peak, made.offsets[i] + blocks_[i].size);
+      insert(placed_, i, made.offsets);
+      if (is_long(i)) {
+        insert(long_, i, made.offsets);
+      } else {
+        for (int b = first_bucket(i); b <= last_bucket(i); ++b) buckets_[b].push_back(i);
       }
-      work_ += static_cast<int64_t>(placed.size()) + 1;
-      made.offsets[i] = offset;
-      made.peak = std::max(made.peak, offset + block.size);
-      const auto at = std::upper_bound(placed.begin(), placed.end(), offset,
-                                       [&](int64_t o, int j) { return o < made.offsets[j]; });
-      placed.insert(at, i);
     }
     return made;
   }
 
-  int64_t work() const { return work_; }
+  int64_t work() const { return work_; }          // as if every block were compared with all others
+  int64_t compared() const { return compared_; }  // that were
 
  private:
+  static constexpr int kBucket = 64;      // ops
+  static constexpr int kLongBuckets = 4;  // a block that lives in more is a long one
+
   static bool overlap(const Lifetime& a, const Lifetime& b) {
     return a.begin < b.end && b.begin < a.end;
   }
+  int first_bucket(int i) const { return blocks_[i].life.begin / kBucket; }
+  int last_bucket(int i) const { return (blocks_[i].life.end - 1) / kBucket; }
+  bool is_long(int i) const { return last_bucket(i) - first_bucket(i) >= kLongBuckets; }
+
+  static void insert(std::vector<int>& sorted, int i, const std::vector<int64_t>& offsets) {
+    const auto at = std::upper_bound(sorted.begin(), sorted.end(), offsets[i],
+                                     [&](int64_t o, int j) { return o < offsets[j]; });
+    sorted.insert(at, i);
+  }
+
+  // A short block meets the long ones and the few that are placed in its buckets; a long one may
+  // meet any.
+  int64_t lowest_free(int i, const std::vector<int64_t>& offsets) {
+    near_.clear();
+    if (!is_long(i)) {
+      for (int b = first_bucket(i); b <= last_bucket(i); ++b) {
+        for (const int j : buckets_[b]) {
+          if (overlap(blocks_[i].life, blocks_[j].life)) near_.push_back(j);
+        }
+        compared_ += std::ssize(buckets_[b]);
+      }
+      std::sort(near_.begin(), near_.end(), [&](int a, int b) { return offsets[a] < offsets[b]; });
+    }
+    const std::vector<int>& far = is_long(i) ? placed_ : long_;
+    const int64_t size = blocks_[i].size;
+    int64_t offset = 0;
+    // In the order of their offsets, whichever list they are in.
+    size_t n = 0, f = 0;
+    for (; n < near_.size() || f < far.size(); ++compared_) {
+      const bool from_near =
+          f == far.size() || (n < near_.size() && offsets[near_[n]] <= offsets[far[f]]);
+      const int j = from_near ? near_[n++] : far[f++];
+      if (!from_near && !overlap(blocks_[i].life, blocks_[j].life)) continue;
+      if (offsets[j] >= offset + size) break;
+      offset = std::max(offset, offsets[j] + blocks_[j].size);
+    }
+    return offset;
+  }
+
   const std::vector<LiveBlock>& blocks_;
-  int64_t work_ = 0;
+  int ops_ = 0;
+  int64_t work_ = 0, compared_ = 0;
+  std::vector<int> placed_, long_;         // sorted by offset
+  std::vector<std::vector<int>> buckets_;  // by time: the short blocks placed there
+  std::vector<int> near_;
 };
 
 }  // namespace
@@ -126,7 +172,7 @@ class Search {
   }
 
   void attempt(std::vector<int> order) {
-    if (done()) return;
+    if (done() || (!best_order_.empty() && placer_.compared() > kCompared)) return;
     Packing made = placer_.place(order);
     if (best_order_.empty() || made.peak < best_.peak) {
       best_ = std::move(made);
@@ -172,7 +218,8 @@ class Search {
     }
   }
 
-  static constexpr int64_t kWork = 200'000'000;  // comparisons: about a third of a second
+  static constexpr int64_t kWork = 200'000'000;      // comparisons: about a third of a second
+  static constexpr int64_t kCompared = 300'000'000;  // of a very long program's first orders
   static constexpr uint32_t kRounds = 5000;
   static constexpr uint32_t kRestart = 100;
   static constexpr int64_t kSmall = 2000;  // a small block is below 1/kSmall of the bound

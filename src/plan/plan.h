@@ -41,8 +41,14 @@ struct PlanSet {
 
 PlanSet make_plans(std::vector<Program> programs);
 
-// Memory that the plans themselves take, and an executor of each.
+// Memory that the plans themselves take, and an executor of each: of every op and every buffer.
+int64_t bookkeeping_bytes(const Op& op);
+int64_t bookkeeping_bytes(const Buffer& buffer);
 int64_t bookkeeping_bytes(const PlanSet& plans);
+
+// What making a plan takes at most, where it then takes `own_bytes` itself: before there is an
+// arena, programs are written, rewritten for transfers, and packed.
+int64_t planning_bytes(int64_t own_bytes, bool transfers);
 
 // Proves a plan against its program by itself, sharing nothing with the packer; throws a Bug that
 // names the buffers. Used on every plan that is made.

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "plan/lifetimes.h"
 #include "plan/packing.h"
+#include "plan/plan.h"
 #include "program/offload.h"
 
 namespace ebb {
@@ -104,6 +105,36 @@ class LiveBytes {
   std::vector<int64_t> at_, across_;
 };
 
+// What the ops up to each, and the buffers that these are the first to touch, take as parts of a
+// plan. Residents are left out.
+std::vector<int64_t> own_bytes(const Program& program) {
+  std::vector<int64_t> sums = {0};
+  std::vector<bool> seen(program.buffers.size());
+  for (const Op& op : program.ops) {
+    int64_t bytes = bookkeeping_bytes(op);
+    const auto touch = [&](Buf b) {
+      if (!b || seen[b.id] || program.buffer(b).resident) return;
+      seen[b.id] = true;
+      bytes += bookkeeping_bytes(program.buffer(b));
+    };
+    for (const auto* list : {&op.reads, &op.writes, &op.updates}) {
+      for (const Buf b : *list) touch(b);
+    }
+    touch(op.scratch);
+    sums.push_back(sums.back() + bytes);
+  }
+  return sums;
+}
+
+// Of the residents, of a model of another depth.
+int64_t resident_own_bytes(const Program& program, int64_t blocks, int64_t depth) {
+  int64_t of_blocks = 0, others = 0;
+  for (const Buffer& b : program.buffers) {
+    if (b.resident) (b.layer.starts_with("block") ? of_blocks : others) += bookkeeping_bytes(b);
+  }
+  return others + of_blocks / blocks * depth;
+}
+
 // A step's marks, stage by stage. One sequence of stages for each pass, and batch by batch for each
 // part of the batch; memory is looked at in the first, which is the largest.
 class Stages {
@@ -112,7 +143,8 @@ class Stages {
       : marks_(program.marks),
         stages_(stages),
         live_(program, count_gradients),
-        time_(program, costs) {
+        time_(program, costs),
+        own_(own_bytes(program)) {
     marks_.push_back(static_cast<int>(program.ops.size()));
   }
 
@@ -120,11 +152,15 @@ class Stages {
     const int begin = marks_[index];
     const int end = marks_[index + 1];
     const int64_t before = live_.across(begin);
-    Stage made{live_.most(begin, end) - before, live_.across(end) - before, 0};
+    Stage made{live_.most(begin, end) - before, live_.across(end) - before};
     for (size_t i = index; i + 1 < marks_.size() - extra(); i += stages_) {
       made.seconds += time_.of(marks_[i], marks_[i + 1]);
+      made.own_bytes += own_bytes_of(static_cast<int64_t>(i));
     }
     return made;
+  }
+  int64_t own_bytes_of(int64_t index) const {
+    return own_[marks_[index + 1]] - own_[marks_[index]];
   }
   int64_t across(int64_t index) const { return live_.across(marks_[index]); }
   int64_t most_before(int64_t index) const { return live_.most(0, marks_[index]); }
@@ -136,6 +172,7 @@ class Stages {
   int64_t stages_;
   LiveBytes live_;
   ProgramTime time_;
+  std::vector<int64_t> own_;
 };
 
 int64_t gradient_bytes(const DitConfig& config, const Storage& storage) {
@@ -270,12 +307,16 @@ Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choice
   p.embed_backward = stages.stage(2 * blocks + 2);
   const bool late_update = spec.update && !choices.release;
   if (late_update) {
-    p.update = stages.stage(static_cast<int64_t>(program.marks.size()) - 1);
+    const auto last = static_cast<int64_t>(program.marks.size()) - 1;
+    p.update = stages.stage(last);
     p.update.seconds = 0;
+    p.update.own_bytes = stages.own_bytes_of(last) / blocks * config.depth();
   }
   p.input_bytes = std::max<int64_t>(0, p.forward[0][options - 1].delta);
   p.fixed_seconds = stages.stage(0).seconds + p.embed_backward.seconds +
                     state_seconds(config, spec, choices.storage, all_gradients, late_update, costs);
+  p.fixed_own_bytes = stages.stage(0).own_bytes + p.embed_backward.own_bytes + p.update.own_bytes +
+                      resident_own_bytes(program, blocks, config.depth());
   return p;
 }
 
@@ -296,7 +337,7 @@ Estimate estimate(const Profile& p, const DitConfig& config, const Schedule& sch
     if (found == p.options.end()) throw Bug("estimate: no profile of " + keep.recomputed());
     return found - p.options.begin();
   };
-  Estimate e{p.embed_peak, p.fixed_seconds};
+  Estimate e{p.embed_peak, p.fixed_seconds, p.fixed_own_bytes};
   int64_t live = p.start_bytes;
   maker.assign(config.depth() + 1, count);
   for (int i = 0; i < count; ++i) {
@@ -313,6 +354,7 @@ Estimate estimate(const Profile& p, const DitConfig& config, const Schedule& sch
     e.bytes = std::max(e.bytes, live + stage.peak);
     live += stage.delta;
     e.seconds += stage.seconds;
+    e.own_bytes += stage.own_bytes;
   }
   e.bytes = std::max(e.bytes, live + p.embed_backward.peak);
   live += p.embed_backward.delta;

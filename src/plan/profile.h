@@ -14,6 +14,7 @@ struct Stage {
   int64_t peak = 0;   // most bytes alive within it, above those alive when it begins
   int64_t delta = 0;  // bytes alive when it ends, above the same
   double seconds = 0;
+  int64_t own_bytes = 0;  // of its ops and buffers as parts of a plan
 };
 
 struct Profile {
@@ -26,6 +27,7 @@ struct Profile {
   int64_t embed_peak = 0;    // most bytes alive before that
   int64_t input_bytes = 0;   // of one block's input
   double fixed_seconds = 0;  // of all that does not depend on the schedule
+  int64_t fixed_own_bytes = 0;
 
   int shape_of(const BlockShape& shape) const;
 };
@@ -42,10 +44,12 @@ int64_t state_bytes(const DitConfig& config, const StepSpec& spec, const Storage
 double update_seconds(const DitConfig& config, const StepSpec& spec, const Storage& storage,
                       const CostModel& costs);
 
-// What a schedule comes to: the bytes of the arena, if packing leaves no gap, and the time.
+// What a schedule comes to: the bytes of the arena, if packing leaves no gap, those of the plan
+// itself, and the time.
 struct Estimate {
   int64_t bytes = 0;
   double seconds = 0;
+  int64_t own_bytes = 0;
 };
 Estimate estimate(const Profile& profile, const DitConfig& config, const Schedule& schedule);
 

@@ -1,15 +1,18 @@
 // The fastest way through the blocks for every amount of memory.
 #pragma once
 
-#include <vector>
+#include <functional>
 
 #include "plan/profile.h"
 
 namespace ebb {
 
-// Schedules from "keep everything" to the least that any can hold, by dynamic programming over
-// memory and the number of blocks: each block either keeps one of the profile's sets, or is gone
-// through again from an earlier input. None is twice in the list.
-std::vector<Schedule> schedules(const Profile& profile, int64_t depth);
+// Visits schedules from the least that any can hold to "keep everything", found by dynamic
+// programming over memory and the number of blocks: each block either keeps one of the profile's
+// sets, or is gone through again from an earlier input. What it takes is bounded, however deep the
+// model: blocks of very deep ones go together in groups. A schedule is the visitor's until it
+// returns.
+void visit_schedules(const Profile& profile, int64_t depth,
+                     const std::function<void(const Schedule&)>& visit);
 
 }  // namespace ebb

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "plan/profile.h"
@@ -100,16 +101,31 @@ std::vector<Storage> state_storages(const StepSpec& spec, const Forced& f, const
   return all;
 }
 
-// What a technique that changes numbers, or wears a disk, must at least gain to be worth it.
-double with_reluctance(double seconds, const Choices& choices) {
-  constexpr double kEach = 0.03;
-  const Storage& s = choices.storage;
-  const Offload& o = choices.offload;
-  const int count = o.state + o.weights + o.inputs + (s.activation != DType::f32) +
-                    (s.gradient != DType::f32) + (s.moments != Moments::f32) +
-                    (s.ema != DType::f32);
-  return seconds * (1 + kEach * count);
-}
+// The fastest candidate for every number of bytes. One that comes later must be better.
+class Front {
+ public:
+  void offer(const Choices& choices, const Schedule& schedule, const Estimate& e) {
+    const double seconds = e.seconds * (1 + kReluctance * techniques_used_reluctantly(choices));
+    Candidate offered{choices, e.bytes, e.seconds, e.own_bytes};
+    const int64_t bytes = offered.total_bytes();
+    auto after = made_.upper_bound(seconds);
+    if (after != made_.begin() && std::prev(after)->second.total_bytes() <= bytes) return;
+    while (after != made_.end() && after->second.total_bytes() >= bytes) after = made_.erase(after);
+    offered.choices.schedule = schedule;
+    made_[seconds] = std::move(offered);
+  }
+
+  std::vector<Candidate> take() {
+    std::vector<Candidate> all;
+    all.reserve(made_.size());
+    for (auto& [seconds, candidate] : made_) all.push_back(std::move(candidate));
+    made_.clear();
+    return all;
+  }
+
+ private:
+  std::map<double, Candidate> made_;  // by seconds, reluctance counted; their bytes fall
+};
 
 }  // namespace
 
@@ -134,51 +150,61 @@ void check_forced(const Forced& forced, const StepSpec& spec) {
   }
 }
 
+int techniques_used_reluctantly(const Choices& choices) {
+  const Storage& s = choices.storage;
+  const Offload& o = choices.offload;
+  return o.state + o.weights + o.inputs + (s.activation != DType::f32) +
+         (s.gradient != DType::f32) + (s.moments != Moments::f32) + (s.ema != DType::f32);
+}
+
+namespace {
+
+// Every schedule of one way to carry out the step, with each way to store the state.
+void offer_schedules(Front& front, const DitConfig& config, const StepSpec& spec,
+                     const Forced& forced, Choices way, const CostModel& costs,
+                     const Device& device) {
+  const Storage working = way.storage;
+  const Profile profile = profile_step(config, spec, way, costs, device, forced.keep);
+  const std::vector<Storage> states = state_storages(spec, forced, working);
+  const auto updating = [&](const Storage& storage) {
+    return spec.update ? update_seconds(config, spec, storage, costs) : 0;
+  };
+  std::vector<Estimate> more;
+  for (const Storage& state : states) {
+    more.push_back({state_bytes(config, spec, state, way.offload) -
+                        state_bytes(config, spec, working, way.offload),
+                    updating(state) - updating(working)});
+  }
+  const auto offer = [&](const Schedule& schedule) {
+    const Estimate e = estimate(profile, config, schedule);
+    for (size_t i = 0; i < states.size(); ++i) {
+      way.storage = states[i];
+      front.offer(way, schedule,
+                  {e.bytes + more[i].bytes, e.seconds + more[i].seconds, e.own_bytes});
+    }
+  };
+  if (forced.keep) {
+    offer(plain_schedule(std::vector<KeepSet>(config.depth(), *forced.keep)));
+  } else {
+    visit_schedules(profile, config.depth(), offer);
+  }
+}
+
+}  // namespace
+
 std::vector<Candidate> step_candidates(const DitConfig& config, const StepSpec& spec,
                                        const Forced& forced, const CostModel& costs,
                                        const Device& device) {
   check_forced(forced, spec);
-  std::vector<Candidate> all;
+  check_countable(config, spec.batch);
+  Front front;
   for (const Storage& working : working_storages(spec, forced)) {
-    const std::vector<Storage> states = state_storages(spec, forced, working);
-    const auto updating = [&](const Storage& storage) {
-      return spec.update ? update_seconds(config, spec, storage, costs) : 0;
-    };
     for (Choices way : ways(spec, forced)) {
       way.storage = working;
-      const Profile profile = profile_step(config, spec, way, costs, device, forced.keep);
-      const std::vector<Schedule> found =
-          forced.keep ? std::vector<Schedule>{plain_schedule(
-                            std::vector<KeepSet>(config.depth(), *forced.keep))}
-                      : schedules(profile, config.depth());
-      std::vector<int64_t> more_bytes;
-      std::vector<double> more_seconds;
-      for (const Storage& state : states) {
-        more_bytes.push_back(state_bytes(config, spec, state, way.offload) -
-                             state_bytes(config, spec, working, way.offload));
-        more_seconds.push_back(updating(state) - updating(working));
-      }
-      for (const Schedule& schedule : found) {
-        const Estimate e = estimate(profile, config, schedule);
-        for (size_t i = 0; i < states.size(); ++i) {
-          Choices choices = way;
-          choices.schedule = schedule;
-          choices.storage = states[i];
-          all.push_back({std::move(choices), e.bytes + more_bytes[i], e.seconds + more_seconds[i]});
-        }
-      }
+      offer_schedules(front, config, spec, forced, std::move(way), costs, device);
     }
   }
-  std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
-    return std::pair(with_reluctance(a.seconds, a.choices), a.bytes) <
-           std::pair(with_reluctance(b.seconds, b.choices), b.bytes);
-  });
-  std::vector<Candidate> front;
-  for (Candidate& candidate : all) {
-    const bool smaller = front.empty() || candidate.bytes < front.back().bytes;
-    if (smaller) front.push_back(std::move(candidate));
-  }
-  return front;
+  return front.take();
 }
 
 std::vector<TechniqueUse> techniques_in_use(const DitConfig& config, const StepSpec& spec) {

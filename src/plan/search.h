@@ -1,6 +1,7 @@
 // Finds the fastest way to carry out a step within a number of bytes.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,12 +39,23 @@ struct Candidate {
   Choices choices;
   int64_t bytes = 0;  // of the arena, if packing leaves no gap
   double seconds = 0;
+  int64_t own_bytes = 0;  // of the plan itself, about: a long one takes more
+
+  // Planning comes before the run, so that the larger of the two counts.
+  int64_t total_bytes() const {
+    return std::max(bytes + own_bytes, planning_bytes(own_bytes, choices.offload.any()));
+  }
 };
 
-// The ways to carry out the step that are worth having, fastest first, each with fewer bytes than
-// all before it. The list does not depend on any budget: a larger budget can only choose an earlier
-// one. What changes numbers counts as a little slower than it is, so that it is used where it is
-// worth something.
+// Techniques in use that change numbers or wear a disk. Each counts as if the step took kReluctance
+// longer with it, so that it is used only where it is worth that much.
+inline constexpr double kReluctance = 0.03;
+int techniques_used_reluctantly(const Choices& choices);
+
+// The ways to carry out the step that are worth having, fastest first, each with fewer bytes in all
+// than those before it. The list does not depend on any budget: a larger budget can only choose an
+// earlier one. So it is never slower, but where it does without reluctantly used techniques: then
+// by kReluctance for each of these at most.
 std::vector<Candidate> step_candidates(const DitConfig& config, const StepSpec& spec,
                                        const Forced& forced, const CostModel& costs,
                                        const Device& device);

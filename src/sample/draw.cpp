@@ -12,6 +12,7 @@ namespace ebb {
 
 std::vector<Program> sampler_programs(const DitConfig& config, const SamplerSpec& spec,
                                       const Device& device) {
+  check_countable(config, spec.batch);
   std::vector<Program> programs;
   programs.push_back(write_sampler_start(config, spec.batch, device));
   programs.push_back(write_sampler_step(config, spec, device));

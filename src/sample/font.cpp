@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-#include "formats/json_reader.h"
+#include "base/text.h"
 
 namespace ebb {
 

@@ -226,8 +226,8 @@ Calibration machine_calibration(const fs::path& file, const Measuring& measuring
   const Calibration made{measuring.machine, measured.points};
   if (made.points.empty()) {
     fmt::print(stderr,
-               "warning: calibration: the measuring process died: predicted times are those "
-               "of a middling machine\n");
+               "warning: calibration: there was no memory to measure in, or the measuring process "
+               "died: predicted times are those of a middling machine\n");
     return made;
   }
   if (measured.busy) {
@@ -252,10 +252,18 @@ void learn_pace(const fs::path& file, const std::string& machine, double pace) {
   });
 }
 
+namespace {
+
+// More threads than CPUs only take turns: what ops take then is what they take with as many as run.
+int calibrated_threads() { return std::min(team_threads(), allowed_cpus()); }
+
+}  // namespace
+
 void learn_from_steps(double seconds, double predicted, const CostModel& costs) {
   constexpr double kShort = 0.2;
   if (seconds < kShort || predicted <= 0) return;
-  learn_pace(calibration_file(), cpu_identity(), seconds / predicted * costs.pace());
+  learn_pace(calibration_file(), cpu_identity(calibrated_threads()),
+             seconds / predicted * costs.pace());
 }
 
 namespace {
@@ -287,15 +295,19 @@ std::vector<double> measured_numbers() {
   return numbers;
 }
 
+constexpr int64_t kCalibrationBytes = 100 << 20;
+
 // In a process of its own: what measuring takes is never part of this one, whose budget may be
 // smaller. Nothing comes back from a process that was killed.
 Measurement calibrate_apart() {
+  if (available_memory_bytes() < kCalibrationBytes) return {};
   int ends[2];
   if (pipe(ends) != 0) return {};
   end_team();
   const pid_t child = fork();
   if (child == 0) {
     close(ends[0]);
+    set_team_threads(calibrated_threads());
     try {
       const std::vector<double> numbers = measured_numbers();
       const auto bytes = static_cast<ssize_t>(numbers.size() * sizeof(double));
@@ -363,13 +375,15 @@ CostModel with_disk(CostModel costs, const fs::path& offload) {
 }  // namespace
 
 CostModel machine_costs(const fs::path& offload) {
-  const Measuring measuring{cpu_identity(), "first use on this machine with these threads", 5,
-                            wanted_points(), calibrate_apart};
+  const Measuring measuring{cpu_identity(calibrated_threads()),
+                            "first use on this machine with these threads", 5, wanted_points(),
+                            calibrate_apart};
   return with_disk(CostModel(machine_calibration(calibration_file(), measuring)), offload);
 }
 
 CostModel machine_costs_now(const fs::path& offload) {
-  return with_disk(CostModel({cpu_identity(), calibrate_apart().points}), offload);
+  return with_disk(CostModel({cpu_identity(calibrated_threads()), calibrate_apart().points}),
+                   offload);
 }
 
 }  // namespace ebb

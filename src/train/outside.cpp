@@ -4,6 +4,7 @@
 #include <malloc.h>
 
 #include <cstdlib>
+#include <map>
 #include <vector>
 
 #include "base/error.h"
@@ -66,7 +67,6 @@ void write_processes(const fs::path& path, const std::vector<Measured>& all) {
     text +=
         fmt::format("{}\n[{},{}]", &each == &all[0] ? "" : ",", json_quote(each.kind), each.bytes);
   }
-  make_directories(path.parent_path());
   write_file_atomically(path, text + "]}\n");
 }
 
@@ -85,35 +85,41 @@ int64_t measure() {
 
 int64_t first_measured(const fs::path& file, const std::string& kind, int64_t measured_bytes) {
   if (file.empty()) return measured_bytes;
-  std::vector<Measured> all;
-  std::error_code ignored;
+  // A file that cannot be read or written loses nothing but a first measurement; the calibration,
+  // in the same folder, has said so.
   try {
-    if (fs::exists(file, ignored)) all = read_processes(file);
-  } catch (const Error&) {  // nothing is lost but a first measurement
-  }
-  int64_t best = measured_bytes;
-  int64_t distance = kMeasuringNoise + 1;
-  for (const Measured& each : all) {
-    const int64_t away = std::abs(each.bytes - measured_bytes);
-    if (each.kind != kind || away >= distance) continue;
-    best = each.bytes;
-    distance = away;
-  }
-  if (distance <= kMeasuringNoise) return best;
-  if (all.size() == kMostProcesses) all.erase(all.begin());
-  all.push_back({kind, measured_bytes});
-  try {
+    if (file.has_parent_path()) make_directories(file.parent_path());
+    // Others measure meanwhile.
+    const DirectoryLock lock(file.has_parent_path() ? file.parent_path() : ".");
+    std::vector<Measured> all;
+    std::error_code ignored;
+    try {
+      if (fs::exists(file, ignored)) all = read_processes(file);
+    } catch (const Error&) {
+    }
+    const Measured* best = nullptr;
+    for (const Measured& each : all) {
+      const int64_t away = std::abs(each.bytes - measured_bytes);
+      if (each.kind != kind || away > kMeasuringNoise) continue;
+      if (best == nullptr || away < std::abs(best->bytes - measured_bytes)) best = &each;
+    }
+    if (best != nullptr) return best->bytes;
+    if (all.size() == kMostProcesses) all.erase(all.begin());
+    all.push_back({kind, measured_bytes});
     write_processes(file, all);
-  } catch (const Error&) {  // the calibration, in the same folder, has said so
+  } catch (const Error&) {
   }
   return measured_bytes;
 }
 
 int64_t outside_bytes(int64_t data_bytes) {
+  static std::map<std::string, int64_t> known;  // of this process: measured once
+  const std::string kind =
+      fmt::format("{}, {} bytes of data", cpu_identity(team_threads()), data_bytes);
+  if (const auto found = known.find(kind); found != known.end()) return found->second;
   fs::path file = calibration_file();
   if (!file.empty()) file.replace_extension(".outside.json");
-  return first_measured(file, fmt::format("{}, {} bytes of data", cpu_identity(), data_bytes),
-                        measure());
+  return known[kind] = first_measured(file, kind, measure());
 }
 
 }  // namespace ebb

@@ -19,27 +19,28 @@ class Planner {
  public:
   Planner(const RunSpec& spec, const CostModel& costs)
       : spec_(spec),
-        candidates_(step_candidates(spec.config, spec.step, spec.forced, costs, cpu_device())),
-        measured_(outside_bytes(spec.data_bytes)),
-        floor_(place(candidates_.back())),
-        outside_(measured_ + spec.held_bytes + bookkeeping_bytes(floor_.plans)) {}
+        outside_(outside_bytes(spec.data_bytes) + spec.held_bytes),
+        candidates_(step_candidates(spec.config, spec.step, spec.forced, costs, cpu_device())) {}
 
   // The fastest that fits, or the smallest.
   PlannedRun plan() const {
     for (const Candidate& candidate : candidates_) {
       // First by the estimate of the arena: placing every buffer takes longer.
-      if (candidate.bytes + outside_ > spec_.budget_bytes) continue;
-      PlannedRun made = around(place(candidate));
-      if (made.process_bytes() <= spec_.budget_bytes) return made;
+      if (candidate.total_bytes() + outside_ > spec_.budget_bytes) continue;
+      PlannedRun made = around(candidate);
+      if (made.fits) return made;
     }
-    return around(floor_);
+    return around(candidates_.back());
   }
 
-  int64_t floor_bytes() const { return around(floor_).process_bytes(); }
+  int64_t floor_bytes() const { return around(candidates_.back()).process_bytes(); }
 
  private:
-  PlannedRun around(PlannedRun made) const {
-    made.outside_bytes = outside_;
+  PlannedRun around(const Candidate& candidate) const {
+    PlannedRun made = place(candidate);
+    const int64_t own = bookkeeping_bytes(made.plans);
+    const int64_t planning = planning_bytes(own, candidate.choices.offload.any());
+    made.outside_bytes = outside_ + std::max(own, planning - made.plans.arena_bytes);
     made.fits = made.process_bytes() <= spec_.budget_bytes;
     return made;
   }
@@ -49,9 +50,14 @@ class Planner {
     made.step = spec_.step;
     made.step.choices = candidate.choices;
     made.seconds = candidate.seconds;
-    const auto step = [&] { return write_step(spec_.config, made.step, cpu_device()); };
+    // Not as a list in braces, which would copy it: a deep model's program is large.
+    const auto step = [&] {
+      std::vector<Program> programs;
+      programs.push_back(write_step(spec_.config, made.step, cpu_device()));
+      return programs;
+    };
     if (!spec_.sampler) {
-      made.plans = make_plans({step()});
+      made.plans = make_plans(step());
       return made;
     }
     // Pictures are drawn in the step's bytes, as many at a time as fit there.
@@ -59,8 +65,7 @@ class Planner {
     made.sampler->storage = candidate.choices.storage;
     made.sampler->offload = candidate.choices.offload;
     for (int64_t& batch = made.sampler->batch;; batch = (batch + 1) / 2) {
-      std::vector<Program> programs;
-      programs.push_back(step());
+      std::vector<Program> programs = step();
       for (Program& p : sampler_programs(spec_.config, *made.sampler, cpu_device())) {
         programs.push_back(std::move(p));
       }
@@ -70,10 +75,8 @@ class Planner {
   }
 
   const RunSpec& spec_;
+  const int64_t outside_;  // of the arena and of the plan; measured before the search takes memory
   const std::vector<Candidate> candidates_;
-  const int64_t measured_;
-  const PlannedRun floor_;  // the smallest: it does most things twice, so its plan is the longest
-  const int64_t outside_;   // of the arena
 };
 
 WayOut way_out(RunSpec changed, std::string how, const CostModel& costs) {
@@ -156,9 +159,9 @@ PlannedRun plan_run(const RunSpec& spec, const CostModel& costs) {
 
 PlannedRun plan_run_and_floor(const RunSpec& spec, const CostModel& costs) {
   const Planner planner(spec, costs);
+  const int64_t floor = planner.floor_bytes();  // first: its plan is gone before the other is made
   PlannedRun planned = planner.plan();
-  planned.floor_bytes = planned.fits ? std::min(planner.floor_bytes(), planned.process_bytes())
-                                     : planned.process_bytes();
+  planned.floor_bytes = planned.fits ? std::min(floor, planned.process_bytes()) : floor;
   return planned;
 }
 
@@ -207,7 +210,9 @@ LargestBatch largest_batch(const std::function<RunSpec(int64_t batch)>& spec_of,
   const auto estimated_arena = [&](int64_t batch, bool full_speed) {
     RunSpec spec = wanted(batch, full_speed);
     if (!spec.forced.micro_batch) spec.forced.micro_batch = 1;
-    return step_candidates(spec.config, spec.step, spec.forced, costs, cpu_device()).back().bytes;
+    return step_candidates(spec.config, spec.step, spec.forced, costs, cpu_device())
+        .back()
+        .total_bytes();
   };
   const auto estimated = [&](bool full_speed, int64_t beside_it) {
     const int64_t room = spec_of(1).budget_bytes - beside_it;

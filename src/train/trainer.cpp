@@ -60,6 +60,7 @@ class Trainer {
     try {
       while (done_ < o_.steps && stop_signal() == 0) {
         const StepRecord record = one_step(loader);
+        for (const std::string& note : loader.take_notes()) progress.say("left out: " + note);
         log.write(record);
         progress.show(record);
         if (record.skipped) note_skipped(record, progress);
@@ -230,11 +231,19 @@ class Trainer {
     std::fflush(stdout);
   }
 
+  // An input of the step, as long as it was planned.
+  template <typename T>
+  std::span<T> host_span(T* data, const char* name) const {
+    const Program& program = planned_.step_plan().program;
+    return {data, static_cast<size_t>(program.buffer(program.at(name)).bytes()) / sizeof(T)};
+  }
+
   StepRecord one_step(Loader& loader) {
     const auto start = std::chrono::steady_clock::now();
     int32_t* labels = o_.config.classes > 0 ? step_.host<int32_t>(kBatchY) : nullptr;
     unlabelled_.resize(labels ? 0 : o_.step.batch);
-    loader.next(step_.host(kBatchX), labels ? labels : unlabelled_.data(), done_);
+    loader.next(host_span(step_.host(kBatchX), kBatchX),
+                labels ? host_span(labels, kBatchY) : std::span(unlabelled_), done_);
     Scalars scalars = step_scalars(o_, done_, updates_);
     scalars.loss_scale = scale_.factor();
     sound_ = false;  // until the step is done, and known to be

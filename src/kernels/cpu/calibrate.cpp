@@ -178,7 +178,7 @@ int64_t preemptions() {
 
 }  // namespace
 
-std::string cpu_identity() {
+std::string cpu_identity(int threads) {
   std::string model = "unknown CPU";
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
@@ -188,7 +188,7 @@ std::string cpu_identity() {
     break;
   }
   return fmt::format("{}, {}, {} lanes, {} threads", printable(model), cpu_isa(), cpu::kLanes,
-                     team_threads());
+                     threads);
 }
 
 std::vector<OpParams> calibration_shapes() {

@@ -14,7 +14,7 @@ struct OpTiming {
 };
 
 // What timings depend on: the CPU, its instruction set, the build's vectors, the threads.
-std::string cpu_identity();
+std::string cpu_identity(int threads);
 
 // The shapes that calibrate_cpu() times, in order: every kind of op, linear layers and attention
 // over a grid of sizes.

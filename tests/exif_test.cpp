@@ -1,0 +1,222 @@
+// Pictures from a camera that was held sideways, and hostile EXIF.
+#include "formats/exif.h"
+
+#include <webp/encode.h>
+
+#include <random>
+
+#include "data/source.h"
+#include "image_fixture.h"
+
+namespace ebb {
+namespace {
+
+using namespace image_fixture;
+
+void put(Bytes& bytes, uint32_t value, int count, bool little) {
+  for (int i = 0; i < count; ++i) {
+    bytes.push_back(static_cast<uint8_t>(value >> 8 * (little ? i : count - 1 - i)));
+  }
+}
+
+// A TIFF structure with a tag before the orientation and one after.
+Bytes tiff(int orientation, bool little) {
+  Bytes bytes = little ? Bytes{'I', 'I', '*', 0} : Bytes{'M', 'M', 0, '*'};
+  put(bytes, 8, 4, little);
+  put(bytes, 3, 2, little);
+  for (const uint32_t tag : {0x010fu, 0x0112u, 0x011au}) {
+    put(bytes, tag, 2, little);
+    put(bytes, 3, 2, little);
+    put(bytes, 1, 4, little);
+    put(bytes, static_cast<uint32_t>(tag == 0x0112 ? orientation : 7), 2, little);
+    put(bytes, 0, 2, little);
+  }
+  put(bytes, 0, 4, little);
+  return bytes;
+}
+
+Bytes joined(Bytes left, const Bytes& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+
+Bytes with_exif_jpeg(const Bytes& jpeg, const Bytes& exif) {
+  Bytes out(jpeg.begin(), jpeg.begin() + 2);
+  out = joined(out, {0xff, 0xe1, 0, 8, 'h', 't', 't', 'p', ':', 0});  // XMP comes in APP1 too
+  out = joined(out, {0xff, 0xe1});
+  put(out, static_cast<uint32_t>(exif.size() + 8), 2, false);
+  out = joined(joined(out, {'E', 'x', 'i', 'f', 0, 0}), exif);
+  return joined(out, Bytes(jpeg.begin() + 2, jpeg.end()));
+}
+
+Bytes with_exif_png(const Bytes& png, const Bytes& exif) {
+  Bytes out(png.begin(), png.begin() + 33);  // up to the end of IHDR
+  put(out, static_cast<uint32_t>(exif.size()), 4, false);
+  out = joined(joined(out, {'e', 'X', 'I', 'f'}), exif);
+  put(out, 0, 4, false);  // a checksum that nobody looks at
+  return joined(out, Bytes(png.begin() + 33, png.end()));
+}
+
+// Lossless, so that pixels can be compared.
+Bytes webp_with_exif(const Bytes& rgb, int width, int height, const Bytes& exif) {
+  uint8_t* data = nullptr;
+  const size_t size = WebPEncodeLosslessRGB(rgb.data(), width, height, width * 3, &data);
+  const Bytes picture(data + 12, data + size);
+  WebPFree(data);
+  Bytes chunks = {'V', 'P', '8', 'X', 10, 0, 0, 0, 8, 0, 0, 0};  // 8: there is EXIF
+  put(chunks, static_cast<uint32_t>(width - 1), 3, true);
+  put(chunks, static_cast<uint32_t>(height - 1), 3, true);
+  chunks = joined(joined(chunks, picture), {'E', 'X', 'I', 'F'});
+  put(chunks, static_cast<uint32_t>(exif.size()), 4, true);
+  chunks = joined(chunks, exif);
+  Bytes file = {'R', 'I', 'F', 'F'};
+  put(file, static_cast<uint32_t>(chunks.size() + 4), 4, true);
+  return joined(joined(file, {'W', 'E', 'B', 'P'}), chunks);
+}
+
+TEST(Exif, BothByteOrdersAreRead) {
+  for (const bool little : {false, true}) {
+    for (int o = 1; o <= 8; ++o) EXPECT_EQ(tiff_orientation(tiff(o, little)), o);
+    for (const int o : {0, 9, 255, 65535}) EXPECT_EQ(tiff_orientation(tiff(o, little)), 1);
+  }
+}
+
+TEST(Exif, CutOrMutatedStructuresNeverCrash) {
+  const Bytes whole = tiff(6, true);
+  for (size_t length = 0; length <= whole.size(); ++length) {
+    const Bytes cut(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(length));
+    const int o = tiff_orientation(cut);
+    EXPECT_TRUE(o == 1 || o == 6);
+  }
+  std::mt19937 random(5);
+  for (int round = 0; round < 20000; ++round) {
+    Bytes bytes = tiff(8, round % 2 == 0);
+    for (int i = 0; i < 3; ++i) bytes[random() % bytes.size()] = static_cast<uint8_t>(random());
+    const int o = tiff_orientation(bytes);
+    EXPECT_GE(o, 1);
+    EXPECT_LE(o, 8);
+  }
+}
+
+class Upside : public ImageFiles {
+ protected:
+  // A picture of 4x4 numbers, each its own.
+  static uint8_t value(int y, int x) { return static_cast<uint8_t>(10 + 60 * y + 12 * x); }
+
+  // What a viewer shows of it, as the standard words it: row 0 and column 0 of the stored picture
+  // are the shown picture's ...
+  static uint8_t shown(int orientation, int y, int x) {
+    const int last = 3;
+    switch (orientation) {
+      case 2:
+        return value(y, last - x);  // top, right
+      case 3:
+        return value(last - y, last - x);  // bottom, right
+      case 4:
+        return value(last - y, x);  // bottom, left
+      case 5:
+        return value(x, y);  // left, top
+      case 6:
+        return value(last - x, y);  // right, top
+      case 7:
+        return value(last - x, last - y);  // right, bottom
+      case 8:
+        return value(x, last - y);  // left, bottom
+      default:
+        return value(y, x);
+    }
+  }
+  Bytes pixels() const {
+    Bytes rgb;
+    for (int i = 0; i < 16; ++i) rgb.insert(rgb.end(), 3, value(i / 4, i % 4));
+    return rgb;
+  }
+  // The only image of the folder as the network sees it.
+  void expect_shown(int orientation, int tolerance) const {
+    const auto source = open_source(folder_);
+    std::vector<float> x(static_cast<size_t>(source->sample_values()));
+    std::vector<std::byte> scratch(static_cast<size_t>(source->scratch_bytes()));
+    for (const bool flip : {false, true}) {
+      int32_t label = 0;
+      source->load(x.data(), &label, 0, flip, scratch);
+      for (int i = 0; i < 16; ++i) {
+        const int wanted = shown(orientation, i / 4, flip ? 3 - i % 4 : i % 4);
+        ASSERT_NEAR(127.5f * (x[static_cast<size_t>(i)] + 1), wanted, tolerance + 1e-3)
+            << "orientation " << orientation << " flip " << flip << " at " << i;
+      }
+    }
+  }
+};
+
+TEST_F(Upside, JpegIsTurnedUpright) {
+  Bytes gray;
+  for (int i = 0; i < 16; ++i) gray.push_back(value(i / 4, i % 4));
+  for (int o = 1; o <= 8; ++o) {
+    make_jpeg(at("a.jpg"), 4, 4, gray, {.space = JCS_GRAYSCALE});
+    spill(at("a.jpg"), with_exif_jpeg(slurp(at("a.jpg")), tiff(o, o % 2 == 0)));
+    EXPECT_EQ(probe_image(at("a.jpg")).orientation, o);
+    expect_shown(o, 4);
+  }
+}
+
+TEST_F(Upside, PngIsTurnedUpright) {
+  for (int o = 1; o <= 8; ++o) {
+    make_png(at("a.png"), 4, 4, pixels());
+    spill(at("a.png"), with_exif_png(slurp(at("a.png")), tiff(o, o % 2 == 0)));
+    expect_shown(o, 0);
+  }
+}
+
+TEST_F(Upside, WebpIsTurnedUpright) {
+  for (int o = 1; o <= 8; ++o) {
+    spill(at("a.webp"), webp_with_exif(pixels(), 4, 4, tiff(o, o % 2 == 0)));
+    expect_shown(o, 0);
+    const Bytes prefixed = joined({'E', 'x', 'i', 'f', 0, 0}, tiff(o, true));
+    spill(at("a.webp"), webp_with_exif(pixels(), 4, 4, prefixed));
+    expect_shown(o, 0);
+  }
+}
+
+// Wide and tall pictures are scaled and cut as if they had been stored upright.
+TEST_F(Upside, TurningComesAfterScalingAndIsTheSame) {
+  for (int o = 1; o <= 8; ++o) {
+    const bool swap = o >= 5;
+    const int width = 23, height = 37;  // as stored
+    const Bytes stored = gradient(width, height, 3);
+    make_png(at("a.png"), width, height, stored);
+    spill(at("a.png"), with_exif_png(slurp(at("a.png")), tiff(o, true)));
+    // The same pixels stored upright.
+    const Upright to = upright(o);
+    const int w = swap ? height : width, h = swap ? width : height;
+    Bytes turned(stored.size());
+    for (int y = 0; y < h; ++y) {
+      for (int x = 0; x < w; ++x) {
+        const int ty = to.mirror_y ? h - 1 - y : y, tx = to.mirror_x ? w - 1 - x : x;
+        const int sy = swap ? tx : ty, sx = swap ? ty : tx;
+        for (int c = 0; c < 3; ++c) turned[(y * w + x) * 3 + c] = stored[(sy * width + sx) * 3 + c];
+      }
+    }
+    make_png(at("b.png"), w, h, turned);
+    const auto source = open_source(folder_, {.image_size = 9});
+    std::vector<float> a(243), b(243);
+    std::vector<std::byte> scratch(static_cast<size_t>(source->scratch_bytes()));
+    int32_t label = 0;
+    source->load(a.data(), &label, 0, o % 2 == 0, scratch);
+    source->load(b.data(), &label, 1, o % 2 == 0, scratch);
+    for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-5) << o << " at " << i;
+  }
+}
+
+TEST_F(Upside, ASizeIsThatOfTheUprightPicture) {
+  make_png(at("a.png"), 4, 8, gradient(4, 8, 3));
+  spill(at("a.png"), with_exif_png(slurp(at("a.png")), tiff(6, true)));
+  try {
+    open_source(folder_);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("8x4"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace ebb
