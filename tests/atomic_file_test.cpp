@@ -46,16 +46,31 @@ class AtomicFileTest : public testing::Test {
   fs::path folder_ = temp_.path();
 };
 
-TEST_F(AtomicFileTest, TheTargetAppearsOnlyOnCommit) {
+// With a nameless temporary, where the file system has them, and with a named one.
+class AtomicFileOf : public AtomicFileTest,
+                     public testing::WithParamInterface<AtomicFile::Temporary> {
+ protected:
+  void SetUp() override {
+    const int fd = ::open(folder_.c_str(), O_WRONLY | O_TMPFILE, 0600);
+    if (fd < 0 && GetParam() == AtomicFile::Temporary::nameless) GTEST_SKIP() << "no such files";
+    ::close(fd);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Temporaries, AtomicFileOf,
+                         testing::Values(AtomicFile::Temporary::nameless,
+                                         AtomicFile::Temporary::named));
+
+TEST_P(AtomicFileOf, TheTargetAppearsOnlyOnCommit) {
   const fs::path target = folder_ / "a.bin";
   const std::string big(3 << 20, 'x');
   {
-    AtomicFile file(target);
+    AtomicFile file(target, GetParam());
     file.write("head");
     file.write(big.data(), big.size());
     file.write(nullptr, 0);
     EXPECT_FALSE(fs::exists(target));
-    EXPECT_TRUE(fs::exists(folder_ / (".a.bin." + std::to_string(::getpid()) + ".tmp")));
+    EXPECT_EQ(fs::exists(folder_ / (".a.bin." + std::to_string(::getpid()) + ".tmp")),
+              GetParam() == AtomicFile::Temporary::named);
     file.commit();
     EXPECT_THROW(file.write("late"), Bug);
     EXPECT_THROW(file.commit(), Bug);
@@ -64,11 +79,11 @@ TEST_F(AtomicFileTest, TheTargetAppearsOnlyOnCommit) {
   EXPECT_EQ(entries(), 1);
 }
 
-TEST_F(AtomicFileTest, WithoutCommitTheOldContentStaysAndNothingElse) {
+TEST_P(AtomicFileOf, WithoutCommitTheOldContentStaysAndNothingElse) {
   const fs::path target = folder_ / "a.bin";
   write_file_atomically(target, "old");
   {
-    AtomicFile file(target);
+    AtomicFile file(target, GetParam());
     file.write("new");
   }
   EXPECT_EQ(content(target), "old");
@@ -101,9 +116,9 @@ TEST_F(AtomicFileTest, DevicesAndDirectoriesAreNeverReplaced) {
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
 }
 
-TEST_F(AtomicFileTest, ADirectoryThatTookTheNameFailsTheCommit) {
+TEST_P(AtomicFileOf, ADirectoryThatTookTheNameFailsTheCommit) {
   const fs::path target = folder_ / "a.bin";
-  AtomicFile file(target);
+  AtomicFile file(target, GetParam());
   file.write("x");
   fs::create_directory(target);
   message_of([&] { file.commit(); });
@@ -119,24 +134,26 @@ TEST_F(AtomicFileTest, ALinkIsFollowed) {
   EXPECT_EQ(content(folder_ / "disk" / "real"), "new");
 }
 
-TEST_F(AtomicFileTest, ALinkPlantedAtTheTemporaryIsNotFollowed) {
+TEST_P(AtomicFileOf, ALinkPlantedAtTheTemporaryIsNotFollowed) {
   write_file_atomically(folder_ / "victim", "safe");
   fs::create_symlink(folder_ / "victim", folder_ / (".a." + std::to_string(::getpid()) + ".tmp"));
-  write_file_atomically(folder_ / "a", "new");
+  AtomicFile file(folder_ / "a", GetParam());
+  file.write("new");
+  file.commit();
   EXPECT_EQ(content(folder_ / "victim"), "safe");
   EXPECT_EQ(content(folder_ / "a"), "new");
   EXPECT_EQ(entries(), 2);
 }
 
-TEST_F(AtomicFileTest, ADirectoryInThePlaceOfTheTemporaryIsRefused) {
+TEST_P(AtomicFileOf, ADirectoryInThePlaceOfTheTemporaryIsRefused) {
   fs::create_directory(folder_ / (".a." + std::to_string(::getpid()) + ".tmp"));
-  message_of([&] { AtomicFile file(folder_ / "a"); });
+  message_of([&] { AtomicFile(folder_ / "a", GetParam()).commit(); });
   EXPECT_EQ(entries(), 1);
 }
 
 // A file size limit is the full disk that every machine has. In a child: the limit cannot be raised
 // back by everyone, and it would hit the other tests.
-TEST_F(AtomicFileTest, AWriteThatDoesNotFitLeavesNothing) {
+TEST_P(AtomicFileOf, AWriteThatDoesNotFitLeavesNothing) {
   const fs::path target = folder_ / "a.bin";
   write_file_atomically(target, "old");
   const pid_t child = ::fork();
@@ -146,7 +163,7 @@ TEST_F(AtomicFileTest, AWriteThatDoesNotFitLeavesNothing) {
     ::setrlimit(RLIMIT_FSIZE, &limit);
     int result = 1;
     try {
-      AtomicFile file(target);
+      AtomicFile file(target, GetParam());
       const std::string big(60000, 'x');
       file.write(big);
       result = 2;
@@ -164,14 +181,14 @@ TEST_F(AtomicFileTest, AWriteThatDoesNotFitLeavesNothing) {
   EXPECT_EQ(entries(), 1);
 }
 
-TEST_F(AtomicFileTest, StaleTemporariesGoAndLivingOnesStay) {
+TEST_P(AtomicFileOf, StaleTemporariesGoAndLivingOnesStay) {
   for (const char* name : {".a.bin.1.tmp", ".b.4194304.tmp", ".user.tmp", "c.12.tmp", ".12.tmp",
                            ".d.12x.tmp", ".e..tmp"}) {
     std::ofstream(folder_ / name) << "x";
   }
   fs::create_directory(folder_ / ".f.12.tmp");
   ASSERT_EQ(::mkfifo((folder_ / ".g.12.tmp").c_str(), 0600), 0);
-  AtomicFile living(folder_ / "live");
+  AtomicFile living(folder_ / "live", GetParam());
   living.write("data");
   remove_stale_temporaries(folder_);
   living.commit();
@@ -182,20 +199,22 @@ TEST_F(AtomicFileTest, StaleTemporariesGoAndLivingOnesStay) {
   remove_stale_temporaries(folder_ / "missing");
 }
 
-TEST_F(AtomicFileTest, AKilledWriterLeavesTheOldFileAndAStaleTemporary) {
+TEST_P(AtomicFileOf, AKilledWriterLeavesTheOldFileAndAtMostAStaleTemporary) {
   const fs::path target = folder_ / "a.bin";
   write_file_atomically(target, "old");
   const pid_t child = ::fork();
   if (child == 0) {
-    AtomicFile file(target);
+    AtomicFile file(target, GetParam());
     file.write("half");
     ::raise(SIGKILL);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(content(target), "old");
-  EXPECT_EQ(entries(), 2);
-  remove_stale_temporaries(folder_);
+  EXPECT_EQ(entries(), GetParam() == AtomicFile::Temporary::named ? 2 : 1);
+  remove_stale_temporaries(folder_, "b.bin");
+  EXPECT_EQ(entries(), GetParam() == AtomicFile::Temporary::named ? 2 : 1);
+  remove_stale_temporaries(folder_, "a.bin");
   EXPECT_EQ(entries(), 1);
 }
 

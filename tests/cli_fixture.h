@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -104,6 +105,17 @@ class Child {
   Child& operator=(const Child&) = delete;
 
   void send(int signal) const { kill(pid_, signal); }
+  pid_t pid() const { return pid_; }
+  // Whether the program has come to the point where it catches this signal.
+  bool catches(int signal) const {
+    std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
+    for (std::string word; status >> word;) {
+      if (word != "SigCgt:") continue;
+      status >> word;
+      return (std::stoull(word, nullptr, 16) >> (signal - 1) & 1) != 0;
+    }
+    return false;
+  }
   bool running() const {
     siginfo_t info = {};
     return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
@@ -127,6 +139,8 @@ class Child {
   [[noreturn]] void become(char** argv, char** environment, const Launch& launch) const {
     dup2(launch.out != nullptr ? open(launch.out, O_WRONLY) : out_, STDOUT_FILENO);
     dup2(launch.err != nullptr ? open(launch.err, O_WRONLY) : err_, STDERR_FILENO);
+    signal(SIGHUP, SIG_DFL);  // the tests themselves may run under nohup
+    signal(SIGINT, SIG_DFL);
     const int empty = open("/dev/null", O_RDONLY);
     dup2(empty, STDIN_FILENO);
     if (launch.file_limit > 0) {

@@ -135,7 +135,10 @@ int main(int argc, char** argv) {
   using ebb::Exit;
   try {
     const int code = ebb::run({argv + 1, argv + argc});
-    if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category(), "stdout");
+    // A run that a closed terminal has ended cannot speak any more, and ended as it should.
+    const bool interrupted = code > 128;
+    if (std::fflush(stdout) != 0 && !interrupted)
+      throw std::system_error(errno, std::generic_category(), "stdout");
     return code;
   } catch (const ebb::Error& e) {
     return ebb::complain(

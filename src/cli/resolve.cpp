@@ -261,9 +261,7 @@ TrainOptions resolve_training(const Settings& s, const DitConfig& config, const 
   }
   o.lr = s.lr;
   o.warmup = s.warmup;
-  o.ema_decay = s.ema;
-  o.ema_ramp = s.ema_ramp;
-  o.ema_every = s.ema_every;
+  o.average = {s.ema, s.ema_ramp, s.ema_every};
   o.seed = static_cast<uint64_t>(s.seed);
   o.save_every = s.save_every;
   o.sample_every = s.sample_every;
@@ -273,6 +271,13 @@ TrainOptions resolve_training(const Settings& s, const DitConfig& config, const 
   o.loader_threads = static_cast<int>(s.loader_threads);
   o.debug_memory = s.debug_memory;
   o.resume = s.resume;
+  o.accept_changed_data = s.data_changed == "accept";
+  if (s.has("resume-step")) o.resume_step = s.resume_step;
+  for (const char* name : {"resume-step", "data-changed"}) {
+    if (!s.has(name) || s.resume) continue;
+    fail(Exit::usage, fmt::format("{}: only a resumed run has a use for it", s.given.at(name)),
+         "give --resume too, or leave it out");
+  }
   if (o.sample_every > 0) {
     o.sampler = resolve_sampler(s, config, data == nullptr || data->pixels);
     if (!o.step.ema) o.sampler.weights_prefix = "";

@@ -1,20 +1,24 @@
 #include <fmt/format.h>
 
-#include <chrono>
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/resolve.h"
 #include "cli/verbs.h"
+#include "formats/atomic_file.h"
 #include "kernels/cpu/device.h"
 #include "run/run_memory.h"
 #include "sample/draw.h"
 #include "sample/output.h"
+#include "train/average.h"
 #include "train/budget.h"
 #include "train/checkpoint.h"
+#include "train/drawing_progress.h"
 #include "train/outside.h"
-#include "train/status_line.h"
+#include "train/signals.h"
 
 namespace ebb {
 
@@ -33,23 +37,43 @@ fs::path checkpoint_of(const std::string& from) {
        "train with --save-every, or give the checkpoint's file");
 }
 
-std::vector<int32_t> classes_of(const Settings& s, const DitConfig& config) {
+// The label of a class that is given by number or by name; a number always is one.
+int32_t class_named(const std::string& word, const CheckpointInfo& info) {
+  const int64_t classes = info.config.classes;
+  const std::vector<std::string>& names = info.data.names;
+  int64_t value = -1;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  const bool number = error == std::errc() && end == word.data() + word.size();
+  const auto named = std::find(names.begin(), names.end(), word);
+  if (!number && named != names.end()) value = named - names.begin();
+  if (value >= 0 && value < classes) return static_cast<int32_t>(value);
+  const std::string wanted = fmt::format("a number from 0 to {}", classes - 1);
+  if (classes == 0) {
+    fail(Exit::usage, fmt::format("--classes: found '{}', but the model has none", printable(word)),
+         "leave --classes out");
+  }
+  if (number || names.empty()) {
+    fail(Exit::usage,
+         fmt::format("--classes: found '{}', but the model has {} classes{}", printable(word),
+                     classes, names.empty() ? " without names" : ""),
+         "wanted " + wanted);
+  }
+  fail(Exit::usage,
+       fmt::format("--classes: no class is named '{}'{}", printable(word),
+                   did_you_mean(word, names)),
+       fmt::format("wanted {}, or a name such as {}; a name with a comma in it only by its number",
+                   wanted, printable(names.front())));
+}
+
+std::vector<int32_t> classes_of(const Settings& s, const CheckpointInfo& info) {
   std::vector<int32_t> classes;
   if (!s.sample_classes.empty()) {
     for (const std::string& word : split(s.sample_classes, ',')) {
-      const int64_t value = parse_int(word, "--classes");
-      if (value < 0 || value >= config.classes) {
-        fail(
-            Exit::usage,
-            fmt::format("--classes: found {}, but the model has {} classes", value, config.classes),
-            config.classes > 0 ? fmt::format("wanted 0 to {}", config.classes - 1)
-                               : "leave --classes out");
-      }
-      classes.push_back(static_cast<int32_t>(value));
+      classes.push_back(class_named(word, info));
     }
     return classes;
   }
-  for (int64_t c = 0; c < std::max<int64_t>(1, config.classes); ++c) {
+  for (int64_t c = 0; c < std::max<int64_t>(1, info.config.classes); ++c) {
     classes.push_back(static_cast<int32_t>(c));
   }
   return classes;
@@ -82,40 +106,14 @@ Planned plan_sampler(const Settings& s, const OutputSpec& output, SamplerSpec sp
   }
 }
 
-// How far the drawing is: what has passed tells what is left.
-class DrawingProgress {
- public:
-  DrawingProgress(int64_t count, const SamplerSpec& spec)
-      : count_(count), spec_(spec), start_(std::chrono::steady_clock::now()) {}
-
-  void show(int64_t drawn, int step) {
-    const int64_t batches = (count_ + spec_.batch - 1) / spec_.batch;
-    const auto all = static_cast<double>(batches * spec_.steps);
-    const auto done = static_cast<double>(drawn / spec_.batch * spec_.steps + step);
-    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
-    const bool last = done == all, plain = cadence_.due();
-    if (last) {
-      line_.show({{fmt::format("{0}/{0} drawn", count_), 1},
-                  {format_seconds(passed.count()) + " in all", 2}},
-                 plain, last);
-      return;
-    }
-    line_.show({{fmt::format("{}/{} drawn", drawn, count_), 1},
-                {fmt::format("step {}/{} of the next {}", step, spec_.steps,
-                             std::min(spec_.batch, count_ - drawn)),
-                 3},
-                {format_seconds(passed.count() / done * (all - done)) + " left", 2}},
-               plain, last);
+// What a killed process has left of the same file, where files cannot be without a name.
+void sweep_leftovers(const OutputSpec& output) {
+  const fs::path path = output.real_path();
+  if (path.has_filename()) {
+    const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+    remove_stale_temporaries(folder, path.filename().string());
   }
-  void say(const std::string& text) { line_.say(text); }
-
- private:
-  int64_t count_;
-  const SamplerSpec& spec_;
-  std::chrono::steady_clock::time_point start_;
-  Cadence cadence_;
-  StatusLine line_;
-};
+}
 
 }  // namespace
 
@@ -128,26 +126,41 @@ int run_sample(Settings s) {
   const CheckpointInfo info = read_info(file);
   SamplerSpec spec = resolve_sampler(s, info.config, info.pixels);
   if (s.weights == "raw") spec.weights_prefix = "";
-  const OutputSpec where{s.out, info.config, info.pixels, classes_of(s, info.config), s.count};
+  OutputSpec where{s.out, info.config, info.pixels, classes_of(s, info), s.count};
+  name_classes(where, info.data.names);
   const Planned planned = plan_sampler(s, where, spec, budget);
   verify_hashes(file);
+  catch_stop_signals("stopping; again to stop at once\n");
+  sweep_leftovers(where);
   const auto output = make_output(where);
   RunMemory memory(planned.plans, {});
   State state(planned.plans.plans[1], memory);
   load_state(file, state, info.config);
+  check_finite(state, file.path().string());
   fmt::print("{} samples after step {}, {} weights, {} {} steps, guidance {}\n", where.count(),
              info.step, s.weights, sampler_name(spec.kind), spec.steps, spec.guidance);
+  const std::string note = average_note(info.average_start, info.step);
+  if (s.weights == "ema" && !note.empty()) fmt::print("{}\n", note);
   Drawer drawer(planned.plans.plans[0], planned.plans.plans[1], planned.spec, info.config,
                 cpu_device(), memory);
-  DrawingProgress progress(where.count(), planned.spec);
-  drawer.draw(
+  StatusLine line;
+  DrawingProgress progress(line, where.count(), planned.spec, false);
+  const Drawn drawn = drawer.draw(
       where.count(), [&](int64_t place) { return where.label(place); },
       static_cast<uint64_t>(s.seed),
       [&](int64_t first, int64_t n, const float* values) { output->take(first, n, values); },
-      [&](int64_t drawn, int step) { progress.show(drawn, step); });
+      [] { return stop_signal() != 0; },
+      [&](int64_t done, int step) { progress.show(done, step); });
+  if (drawn == Drawn::stopped) return 128 + stop_signal();
+  if (drawn == Drawn::not_finite) {
+    fail(Exit::numbers,
+         fmt::format("{}: what the model draws is not finite: {} was not written",
+                     file.path().string(), where.real_path().string()),
+         "use an earlier checkpoint, a smaller --guidance, or leave --no-clip out");
+  }
   output->finish();
-  progress.say(fmt::format("wrote {}{}", where.real_path().string(),
-                           info.pixels ? "" : ": the model draws latents and has no decoder"));
+  line.say(fmt::format("wrote {}{}", where.real_path().string(),
+                       info.pixels ? "" : ": the model draws latents and has no decoder"));
   return 0;
 }
 

@@ -87,6 +87,16 @@ Setting on_off(const char* name, bool Settings::*member, const char* help) {
           [=](const Settings& s) { return s.*member ? "true" : "false"; }};
 }
 
+Setting without(const char* name, bool Settings::*member, const char* help) {
+  Setting made = on_off(name, member, help);
+  made.set = [=, set = made.set](Settings& s, const std::string& given, const std::string& where) {
+    set(s, given, where);
+    s.*member = !(s.*member);
+  };
+  made.stored = false;
+  return made;
+}
+
 Setting bytes(const char* name, int64_t Settings::*member, const char* help) {
   return {name, "SIZE", help,
           [=](Settings& s, const std::string& given, const std::string& where) {

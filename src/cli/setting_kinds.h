@@ -17,6 +17,8 @@ Setting text(const char* name, std::string Settings::*member, const char* value,
 Setting choice(const char* name, std::string Settings::*member, const char* choices,
                const char* help);
 Setting on_off(const char* name, bool Settings::*member, const char* help);
+// Switches off what another setting stores.
+Setting without(const char* name, bool Settings::*member, const char* help);
 Setting bytes(const char* name, int64_t Settings::*member, const char* help);
 // A number from 1 on, or a word that stands for 0.
 Setting whole_or(const char* word, const char* name, int64_t Settings::*member, const char* help);

@@ -39,7 +39,7 @@ struct Settings {
   double epochs = 0;
   double lr = 1e-4, weight_decay = 0, clip = 0, ema = 0.9999;
   std::string betas = "0.9,0.999";
-  bool ema_ramp = false;
+  bool ema_ramp = true;
   int64_t ema_every = 1;
   int64_t warmup = 0, seed = 0;
   int64_t save_every = 1000, sample_every = 1000, log_every = 100, keep = 3;
@@ -48,6 +48,8 @@ struct Settings {
   std::string flip = "auto";
   int64_t loader_threads = 1;
   bool resume = false, debug_memory = false;
+  int64_t resume_step = 0;
+  std::string data_changed = "refuse";
   // sampling
   std::string from, sampler, weights = "ema", sample_classes;
   int64_t count = 8, sample_steps = 50, sample_batch = 0;

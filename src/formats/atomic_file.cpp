@@ -79,19 +79,21 @@ void sync_directory(const fs::path& directory) {
 }
 
 // ".NAME.<digits>.tmp" with a NAME, as AtomicFile makes them; another program's ".x.tmp" stays.
-bool is_temporary_name(std::string_view name) {
+// `of`: the NAME that is meant; empty: any.
+bool is_temporary_name(std::string_view name, std::string_view of) {
   constexpr std::string_view kEnd = ".tmp";
   if (name.size() <= kEnd.size() || name[0] != '.' || !name.ends_with(kEnd)) return false;
   name.remove_suffix(kEnd.size());
   const size_t dot = name.rfind('.');
   const std::string_view digits = name.substr(dot + 1);
+  if (dot == std::string_view::npos || (!of.empty() && name.substr(1, dot - 1) != of)) return false;
   return dot >= 2 && !digits.empty() &&
          std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
 }  // namespace
 
-AtomicFile::AtomicFile(fs::path target) : target_(std::move(target)) {
+AtomicFile::AtomicFile(fs::path target, Temporary temporary) : target_(std::move(target)) {
   struct stat status;
   std::error_code error;
   if (::lstat(target_.c_str(), &status) == 0 && S_ISLNK(status.st_mode)) {
@@ -108,12 +110,33 @@ AtomicFile::AtomicFile(fs::path target) : target_(std::move(target)) {
   const std::string name =
       fmt::format(".{}.{}.tmp", target_.filename().string(), static_cast<long>(::getpid()));
   temporary_ = directory_of(target_) / name;
-  open_temporary();
+  if (temporary == Temporary::named || !open_nameless()) open_named();
 }
 
 AtomicFile::~AtomicFile() { discard(); }
 
-void AtomicFile::open_temporary() {
+namespace {
+
+// Through which a file without a name is given one.
+std::string link_to(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
+
+}  // namespace
+
+bool AtomicFile::open_nameless() {
+  do {
+    fd_ = ::open(directory_of(target_).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+  } while (fd_ < 0 && errno == EINTR);
+  if (fd_ < 0) return false;  // the named one says why, if that cannot be opened either
+  if (::access(link_to(fd_).c_str(), F_OK) == 0) {
+    lock_whole(fd_);  // for the moment between its name and the target's
+    return true;
+  }
+  ::close(fd_);
+  fd_ = -1;
+  return false;
+}
+
+void AtomicFile::open_named() {
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     // A killed process can have had our pid (in a container it mostly had), so its leftover is
     // replaced. O_EXCL then makes sure that no planted link is followed.
@@ -123,6 +146,7 @@ void AtomicFile::open_temporary() {
       if (errno == EINTR || errno == EEXIST) continue;
       give_up("open", errno);
     }
+    has_name_ = true;
     // The lock tells remove_stale_temporaries that this file has an owner. One that swept between
     // open and flock has unlinked the file: start again. No locks on this file system: go without.
     struct stat status;
@@ -130,13 +154,25 @@ void AtomicFile::open_temporary() {
     if (::fstat(fd_, &status) == 0 && status.st_nlink > 0) return;
     ::close(fd_);
     fd_ = -1;
+    has_name_ = false;
   }
   give_up("open of a temporary beside it", EEXIST);
 }
 
+// rename(2) can replace a target and linkat(2) cannot, so the way to the one leads over the other.
+void AtomicFile::give_name() {
+  for (int attempt = 0; attempt < kMaxAttempts && !has_name_; ++attempt) {
+    ::unlink(temporary_.c_str());
+    has_name_ = ::linkat(AT_FDCWD, link_to(fd_).c_str(), AT_FDCWD, temporary_.c_str(),
+                         AT_SYMLINK_FOLLOW) == 0;
+    if (!has_name_ && errno != EINTR && errno != EEXIST) give_up("link", errno);
+  }
+  if (!has_name_) give_up("link of a temporary beside it", EEXIST);
+}
+
 void AtomicFile::discard() noexcept {
   if (fd_ < 0) return;
-  ::unlink(temporary_.c_str());
+  if (has_name_) ::unlink(temporary_.c_str());
   ::close(fd_);
   fd_ = -1;
 }
@@ -162,6 +198,7 @@ void AtomicFile::write(const void* data, size_t bytes) {
 void AtomicFile::commit() {
   require(fd_ >= 0, "AtomicFile {}: commit after commit or failure", target_.string());
   if (fsync_whole(fd_) != 0) give_up("sync", errno);
+  give_name();
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) give_up("rename", errno);
   // Closed only now: until the rename the lock protects the temporary. fsync has already reported
   // whatever close could.
@@ -186,12 +223,12 @@ DirectoryLock::~DirectoryLock() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-void remove_stale_temporaries(const fs::path& directory) {
+void remove_stale_temporaries(const fs::path& directory, std::string_view of) {
   std::error_code error;
   fs::directory_iterator entry(directory, error);
   for (const fs::directory_iterator end; !error && entry != end; entry.increment(error)) {
     const fs::path path = entry->path();
-    if (!is_temporary_name(path.filename().string())) continue;
+    if (!is_temporary_name(path.filename().string(), of)) continue;
     const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) continue;
     struct stat status;

@@ -7,15 +7,18 @@
 
 namespace ebb {
 
-// A file that appears under its name complete and durable, or not at all. The bytes go to a
-// temporary beside the target, ".NAME.<pid>.tmp", which commit() renames over it.
+// A file that appears under its name complete and durable, or not at all. The bytes go to a file
+// without a name in the target's directory, of which a killed process leaves nothing; commit()
+// names it ".NAME.<pid>.tmp" and renames that over the target. Where the file system knows no
+// nameless files, or /proc is not there to name them through, it has that name from the beginning.
 //
 // Every failure is Exit::disk and leaves no temporary. A target that exists must be a regular file
 // (never a device: renaming over /dev/null would destroy it) or a link to one, which is followed.
 // Not thread safe; one AtomicFile at a time for one target in one process.
 class AtomicFile {
  public:
-  explicit AtomicFile(std::filesystem::path target);
+  enum class Temporary { nameless, named };  // what is tried first
+  explicit AtomicFile(std::filesystem::path target, Temporary temporary = Temporary::nameless);
   ~AtomicFile();  // not committed: the temporary is removed
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -28,12 +31,15 @@ class AtomicFile {
   void commit();
 
  private:
-  void open_temporary();
+  bool open_nameless();
+  void open_named();
+  void give_name();
   void discard() noexcept;
   [[noreturn]] void give_up(const char* doing, int error);
 
   std::filesystem::path target_;
   std::filesystem::path temporary_;
+  bool has_name_ = false;  // the temporary
   int fd_ = -1;
 };
 
@@ -57,9 +63,10 @@ class DirectoryLock {
   int fd_;
 };
 
-// Removes the temporaries that a killed process left in a directory. Those that a living AtomicFile
-// writes, here or in another process, are locked and stay. A missing directory has none.
-void remove_stale_temporaries(const std::filesystem::path& directory);
+// Removes the temporaries that a killed process left in a directory: all, or those of the file of
+// one name. Those that a living AtomicFile writes, here or in another process, are locked and stay.
+// A missing directory has none.
+void remove_stale_temporaries(const std::filesystem::path& directory, std::string_view of = "");
 
 // Creates the directory and its parents, durably; an existing one is fine. A failure is Exit::disk
 // naming the path.

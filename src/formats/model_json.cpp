@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <optional>
+#include <map>
 
 #include "base/text.h"
 #include "formats/json_reader.h"
@@ -51,28 +51,60 @@ std::string model_to_json(const DitConfig& c) {
       c.learn_sigma, objective_name(c.objective), qk_norm_name(c.qk_norm), blocks);
 }
 
+namespace {
+
+// What any model can have: so bounded, no sum or product of them can overflow before validate().
+constexpr int64_t kMostBlocks = 1024, kMostOfAny = 1 << 24;
+
+int64_t read_size(JsonReader& json) {
+  const int64_t value = json.read_int();
+  if (value < 0 || value > kMostOfAny) {
+    json.refuse(fmt::format("{}", value), fmt::format("a size from 0 to {}", kMostOfAny));
+  }
+  return value;
+}
+
+// [heads, mlp]
+BlockShape read_block(JsonReader& json) {
+  std::vector<int64_t> parts;
+  json.begin_array();
+  while (json.next_element()) {
+    if (parts.size() == 2) json.refuse("one more number", "a block's heads and MLP width");
+    parts.push_back(read_size(json));
+  }
+  if (parts.size() != 2) json.refuse("a shorter list", "a block's heads and MLP width");
+  return {parts[0], parts[1]};
+}
+
+std::vector<BlockShape> read_blocks(JsonReader& json) {
+  std::vector<BlockShape> blocks;
+  json.begin_array();
+  while (json.next_element()) {
+    if (std::ssize(blocks) == kMostBlocks) {
+      json.refuse("one more block", fmt::format("at most {}", kMostBlocks));
+    }
+    blocks.push_back(read_block(json));
+  }
+  return blocks;
+}
+
+}  // namespace
+
 DitConfig model_from_json(const std::string& text, const std::string& where, Exit code) {
   JsonReader json(text, where + ": " + kModelKey, code, "wanted what `ebb train` writes");
   DitConfig c;
   int64_t depth = 0;
   int64_t heads = 0;
   std::vector<BlockShape> blocks;
+  const std::map<std::string, int64_t*> sizes = {
+      {"width", &c.width},           {"depth", &depth},         {"heads", &heads},
+      {"patch", &c.patch},           {"channels", &c.channels}, {"classes", &c.classes},
+      {"image_size", &c.image_size},
+  };
   json.begin_object();
   for (std::string key; json.next_key(key);) {
-    if (key == "width") {
-      c.width = json.read_int();
-    } else if (key == "depth") {
-      depth = json.read_int();
-    } else if (key == "heads") {
-      heads = json.read_int();
-    } else if (key == "patch") {
-      c.patch = json.read_int();
-    } else if (key == "image_size") {
-      c.image_size = json.read_int();
-    } else if (key == "channels") {
-      c.channels = json.read_int();
-    } else if (key == "classes") {
-      c.classes = json.read_int();
+    if (const auto size = sizes.find(key); size != sizes.end()) {
+      *size->second = read_size(json);
     } else if (key == "learn_sigma") {
       c.learn_sigma = json.read_bool();
     } else if (key == "objective") {
@@ -80,21 +112,18 @@ DitConfig model_from_json(const std::string& text, const std::string& where, Exi
     } else if (key == "qk_norm") {
       c.qk_norm = parse_qk_norm(json.read_string(), where + ": qk_norm", code);
     } else if (key == "blocks") {
-      json.begin_array();
-      while (json.next_element()) {
-        BlockShape shape{0, 0};
-        json.begin_array();
-        for (int64_t* part : {&shape.heads, &shape.mlp}) {
-          if (json.next_element()) *part = json.read_int();
-        }
-        while (json.next_element()) json.skip_value();
-        blocks.push_back(shape);
-      }
+      blocks = read_blocks(json);
     } else {
       json.skip_value();
     }
   }
   json.finish();
+  if (!blocks.empty() && std::ssize(blocks) != depth) {
+    fail(code,
+         fmt::format("{}: {}: found {} blocks at a depth of {}", where, kModelKey, blocks.size(),
+                     depth),
+         "wanted what `ebb train` writes");
+  }
   try {
     set_blocks(c, depth, heads);
     if (!blocks.empty()) c.blocks = blocks;

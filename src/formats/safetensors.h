@@ -160,14 +160,18 @@ struct TensorData {
 inline constexpr int64_t kTensorPart = 64 << 10;  // bytes of each part but the last
 
 // Writes atomically, the tensors in the given order, the data at a multiple of 64 bytes. When
-// hash_tensors, metadata gains "xxh3.NAME" = 16 hex digits of XXH3_64 of each tensor's bytes.
+// hash_tensors, metadata gains "xxh3.NAME" = 16 hex digits of XXH3_64 of each tensor's bytes, and
+// "ebb.xxh3" = that of all other entries whose keys begin with "ebb.".
 // Names are distinct, valid UTF-8 and not "__metadata__"; metadata values that are not UTF-8 get
 // U+FFFD in place of the bad bytes, since a save must not fail over a comment.
 void write_safetensors(const std::filesystem::path& path, const std::vector<TensorData>& tensors,
                        std::map<std::string, std::string> metadata, bool hash_tensors);
 
-// Checks every tensor whose hash the metadata carries, reading through a small fixed buffer; fails
-// with Exit::disk naming the first that differs, or a hash whose tensor is missing.
+// Checks the entries "ebb.*" against their hash, where there is one: older files have none.
+void verify_metadata(const SafetensorsReader& reader);
+
+// That, and checks every tensor whose hash the metadata carries, reading through a small fixed
+// buffer; fails with Exit::disk naming the first that differs, or a hash whose tensor is missing.
 void verify_hashes(const SafetensorsReader& reader);
 
 }  // namespace ebb

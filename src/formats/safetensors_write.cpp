@@ -17,6 +17,9 @@ namespace ebb {
 namespace {
 
 constexpr std::string_view kHashPrefix = "xxh3.";
+constexpr std::string_view kOwnPrefix = "ebb.";
+constexpr const char* kMetadataHashKey = "ebb.xxh3";
+constexpr const char* kDamaged = "the file is damaged: use another copy or an earlier checkpoint";
 constexpr uint64_t kDataAlignment = 64;
 constexpr int64_t kChunkBytes = kTensorPart;
 
@@ -30,6 +33,17 @@ class Hash {
   std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_{XXH3_createState(),
                                                                   XXH3_freeState};
 };
+
+// Of every ebb.* entry but the hash itself. As they are written: what is not UTF-8 is replaced.
+std::string metadata_hash(const std::map<std::string, std::string>& metadata) {
+  Hash hash;
+  for (const auto& [key, value] : metadata) {
+    if (!key.starts_with(kOwnPrefix) || key == kMetadataHashKey) continue;
+    const std::string entry = json_quote(key) + ":" + json_quote(value) + ",";
+    hash.add(entry.data(), entry.size());
+  }
+  return hash.text();
+}
 
 // take(data, bytes) for the whole tensor where it lies, or for one part after the other.
 template <typename Take>
@@ -87,6 +101,10 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Tens
     each_part(tensor, [&](const void* data, size_t bytes) { hash.add(data, bytes); });
     metadata[std::string(kHashPrefix) + tensor.name] = hash.text();
   }
+  const auto own = metadata.lower_bound(std::string(kOwnPrefix));
+  if (hash_tensors && own != metadata.end() && own->first.starts_with(kOwnPrefix)) {
+    metadata[kMetadataHashKey] = metadata_hash(metadata);
+  }
   const std::string header = make_header(path.string(), tensors, metadata);
   const uint64_t header_bytes = header.size();
   AtomicFile file(path);
@@ -98,12 +116,24 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Tens
   file.commit();
 }
 
+void verify_metadata(const SafetensorsReader& reader) {
+  const auto hash = reader.metadata().find(kMetadataHashKey);
+  if (hash == reader.metadata().end()) return;
+  const std::string found = metadata_hash(reader.metadata());
+  if (found == hash->second) return;
+  fail(Exit::disk,
+       fmt::format("{}: metadata: found {}, wanted the hash {}", printable(reader.path().string()),
+                   found, printable(hash->second)),
+       kDamaged);
+}
+
 void verify_hashes(const SafetensorsReader& reader) {
+  verify_metadata(reader);
   const auto complain = [&](std::string_view name, std::string_view found, std::string_view hash) {
     fail(Exit::disk,
          fmt::format("{}: tensor '{}': found {}, wanted the hash {}",
                      printable(reader.path().string()), printable(name), found, printable(hash)),
-         "the file is damaged: use another copy or an earlier checkpoint");
+         kDamaged);
   };
   std::array<char, kChunkBytes> chunk;
   for (const auto& [key, hash] : reader.metadata()) {

@@ -40,6 +40,32 @@ NamedSize named_size(const std::string& name, const std::string& where) {
        "wanted DiT-S, -B, -L or -XL with /2, /4 or /8, or any of --width --depth --heads --patch");
 }
 
+namespace {
+
+// Sizes that are each allowed can be absurd together. Bytes are counted in 64 bits: far below that,
+// no machine can hold the model or what one sample leaves behind in it.
+void check_extent(const DitConfig& c) {
+  constexpr double kMost = 0x1p44;
+  const auto D = static_cast<double>(c.width);
+  const auto T = static_cast<double>(c.tokens());
+  double weights = T * D + D * static_cast<double>(c.classes);
+  double activations = 0;
+  for (const BlockShape& shape : c.blocks) {
+    const double inner = static_cast<double>(shape.heads) * static_cast<double>(c.head_width);
+    const auto mlp = static_cast<double>(shape.mlp);
+    weights += D * (4 * inner + 2 * mlp + 6 * D);
+    activations += T * (4 * inner + 2 * mlp + 6 * D);
+  }
+  for (const auto& [what, count] : {std::pair("weights", weights), {"activations", activations}}) {
+    if (count <= kMost) continue;
+    fail(Exit::usage,
+         fmt::format("a model of {:.3g} {}, wanted at most {:.3g}", count, what, kMost),
+         "choose smaller sizes");
+  }
+}
+
+}  // namespace
+
 void validate(const DitConfig& c) {
   const auto within = [](const char* flag, int64_t value, int64_t low, int64_t high) {
     if (value < low || value > high) {
@@ -70,6 +96,7 @@ void validate(const DitConfig& c) {
                                     shape.heads, shape.mlp));
     }
   }
+  check_extent(c);
 }
 
 void check_countable(const DitConfig& c, int64_t batch) {

@@ -6,6 +6,7 @@
 
 #include "formats/image.h"
 #include "run/executor.h"
+#include "sample/font.h"
 
 namespace ebb {
 
@@ -22,8 +23,8 @@ Drawer::Drawer(const Plan& start, const Plan& step, const SamplerSpec& spec,
                const DitConfig& config, const Device& device, Memory memory)
     : start_(start), step_(step), spec_(spec), config_(config), device_(device), memory_(memory) {}
 
-void Drawer::draw(int64_t count, const LabelOf& label_of, uint64_t seed, const Take& take,
-                  const Watch& watch) {
+Drawn Drawer::draw(int64_t count, const LabelOf& label_of, uint64_t seed, const Take& take,
+                   const Stop& stop, const Watch& watch) {
   Executor start(start_, device_, memory_);
   Executor step(step_, device_, memory_);
   const int64_t values = spec_.batch * config_.channels * config_.pixels();
@@ -40,6 +41,7 @@ void Drawer::draw(int64_t count, const LabelOf& label_of, uint64_t seed, const T
     // overlap.
     const float* from = start.host(kSampleNext);
     for (int i = 0; i < spec_.steps; ++i) {
+      if (stop()) return Drawn::stopped;
       std::memmove(step.host(kSampleX), from, values * sizeof(float));
       if (config_.classes > 0) {
         for (int64_t s = 0; s < spec_.batch; ++s) {
@@ -50,9 +52,13 @@ void Drawer::draw(int64_t count, const LabelOf& label_of, uint64_t seed, const T
       from = step.host(kSampleNext);
       if (watch) watch(first, i + 1);
     }
-    take(first, std::min(spec_.batch, count - first), from);
+    peak_bytes_ = std::max({peak_bytes_, start.peak_bytes(), step.peak_bytes()});
+    const int64_t drawn = std::min(spec_.batch, count - first);
+    const float* end = from + drawn * config_.channels * config_.pixels();
+    if (!std::all_of(from, end, [](float x) { return std::isfinite(x); })) return Drawn::not_finite;
+    take(first, drawn, from);
   }
-  peak_bytes_ = std::max({peak_bytes_, start.peak_bytes(), step.peak_bytes()});
+  return Drawn::all;
 }
 
 void to_pixels(uint8_t* pixels, const float* values, int64_t channels, int64_t size) {
@@ -68,27 +74,53 @@ namespace {
 
 constexpr int64_t kBorder = 2;
 constexpr int64_t kWantedSide = 64;  // of a picture in the grid, at least about this
+constexpr int64_t kTextZoom = 2;
+
+// The space left of a grid for names of so many letters.
+int64_t margin_of(int64_t letters) {
+  return letters == 0 ? 0 : 2 * kBorder + letters * kTextZoom * (kGlyphWidth + 1);
+}
 
 }  // namespace
 
-Grid::Grid(int64_t count, int64_t columns, int64_t size, int channels)
+Grid::Grid(int64_t count, int64_t columns, int64_t size, int channels, int64_t letters)
     : columns_(columns),
       size_(size),
+      letters_(letters),
       zoom_(std::max<int64_t>(1, kWantedSide / size)),
       side_(size * zoom_),
-      width_(columns * (side_ + kBorder) + kBorder),
+      margin_(margin_of(letters)),
+      width_(margin_ + columns * (side_ + kBorder) + kBorder),
       height_((count + columns - 1) / columns * (side_ + kBorder) + kBorder),
       channels_(channels),
       pixels_(width_ * height_ * channels, 255) {}
 
-int64_t Grid::bytes(int64_t count, int64_t columns, int64_t size, int channels) {
+int64_t Grid::bytes(int64_t count, int64_t columns, int64_t size, int channels, int64_t letters) {
   const int64_t side = size * std::max<int64_t>(1, kWantedSide / size) + kBorder;
-  return ((count + columns - 1) / columns * side + kBorder) * (columns * side + kBorder) * channels;
+  return ((count + columns - 1) / columns * side + kBorder) *
+         (margin_of(letters) + columns * side + kBorder) * channels;
+}
+
+void Grid::name_row(int64_t row, const std::string& name) {
+  const int64_t top = row * (side_ + kBorder) + kBorder + (side_ - kTextZoom * kGlyphHeight) / 2;
+  int64_t left = 2 * kBorder;
+  int64_t letter = 0;
+  for (std::string_view rest = name; !rest.empty() && letter < letters_; ++letter) {
+    const Glyph& glyph = next_glyph(rest);
+    for (int64_t y = 0; y < kTextZoom * kGlyphHeight; ++y) {
+      for (int64_t x = 0; x < kTextZoom * kGlyphWidth; ++x) {
+        if (!glyph.is_set(x / kTextZoom, y / kTextZoom)) continue;
+        const int64_t place = (top + y) * width_ + left + x;
+        std::fill_n(&pixels_[place * channels_], channels_, uint8_t{0});
+      }
+    }
+    left += kTextZoom * (kGlyphWidth + 1);
+  }
 }
 
 void Grid::put(int64_t index, const uint8_t* picture) {
   const int64_t top = index / columns_ * (side_ + kBorder) + kBorder;
-  const int64_t left = index % columns_ * (side_ + kBorder) + kBorder;
+  const int64_t left = margin_ + index % columns_ * (side_ + kBorder) + kBorder;
   for (int64_t y = 0; y < side_; ++y) {
     uint8_t* out = &pixels_[((top + y) * width_ + left) * channels_];
     for (int64_t x = 0; x < side_; ++x) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "formats/atomic_file.h"
@@ -9,6 +11,7 @@
 #include "formats/npy.h"
 #include "formats/npz.h"
 #include "sample/draw.h"
+#include "sample/font.h"
 
 namespace ebb {
 
@@ -18,6 +21,14 @@ namespace fs = std::filesystem;
 
 // Rows are classes, as long as a row is no wider than this.
 int64_t grid_columns(const OutputSpec& spec) { return std::min<int64_t>(spec.each, 16); }
+
+// Letters that the longest name needs, up to as many as leave room for pictures.
+int64_t name_letters(const OutputSpec& spec) {
+  constexpr int64_t kMost = 24;
+  int64_t letters = 0;
+  for (const std::string& name : spec.names) letters = std::max(letters, glyph_count(name));
+  return std::min(letters, kMost);
+}
 
 class PictureOutput : public SampleOutput {
  public:
@@ -45,8 +56,13 @@ class GridOutput final : public PictureOutput {
   explicit GridOutput(const OutputSpec& spec)
       : PictureOutput(spec),
         path_(spec.path),
-        grid_(spec.count(), grid_columns(spec), size_, static_cast<int>(channels_)) {
+        grid_(spec.count(), grid_columns(spec), size_, static_cast<int>(channels_),
+              name_letters(spec)) {
     check_writable(path_);
+    const int64_t columns = grid_columns(spec);
+    for (int64_t row = 0; !spec.names.empty() && row * columns < spec.count(); ++row) {
+      grid_.name_row(row, spec.names[row * columns / spec.each]);
+    }
   }
   void finish() override { grid_.write(path_); }
 
@@ -61,7 +77,8 @@ class NpzOutput final : public PictureOutput {
   explicit NpzOutput(const OutputSpec& spec)
       : PictureOutput(spec),
         spec_(spec),
-        writer_(spec.path, spec.count(), size_, size_, channels_) {}
+        rgb_(channels_ == 1 ? 3 * size_ * size_ : 0),
+        writer_(spec.path, spec.count(), size_, size_, 3) {}
   void finish() override {
     std::vector<int64_t> labels(spec_.count());
     for (int64_t i = 0; i < spec_.count(); ++i) labels[i] = spec_.label(i);
@@ -69,16 +86,27 @@ class NpzOutput final : public PictureOutput {
   }
 
  private:
-  void picture(int64_t, const uint8_t* pixels) override { writer_.add(pixels, 1); }
+  // Evaluators take three channels alone: gray is repeated.
+  void picture(int64_t, const uint8_t* pixels) override {
+    for (size_t i = 0; i < rgb_.size(); ++i) rgb_[i] = pixels[i / 3];
+    writer_.add(rgb_.empty() ? pixels : rgb_.data(), 1);
+  }
   OutputSpec spec_;
+  std::vector<uint8_t> rgb_;
   NpzSamplesWriter writer_;
 };
 
 class FolderOutput final : public PictureOutput {
  public:
-  explicit FolderOutput(const OutputSpec& spec) : PictureOutput(spec), spec_(spec) {
+  explicit FolderOutput(const OutputSpec& spec)
+      : PictureOutput(spec), spec_(spec), made_(!fs::exists(spec.path)) {
     make_directories(spec.path);
     check_writable(place(0));
+    remove_stale_temporaries(spec.path);
+  }
+  ~FolderOutput() override {
+    std::error_code ignored;  // what is not empty stays
+    if (made_) fs::remove(spec_.path, ignored);
   }
   void finish() override {}
 
@@ -90,6 +118,7 @@ class FolderOutput final : public PictureOutput {
     write_png(place(index), pixels, size_, size_, static_cast<int>(channels_));
   }
   OutputSpec spec_;
+  bool made_;
 };
 
 class ValueOutput final : public SampleOutput {
@@ -123,9 +152,19 @@ int64_t OutputSpec::held_bytes() const {
   if (writes_values(*this)) return 0;
   if (path.extension() == ".png") {
     return Grid::bytes(count(), grid_columns(*this), config.image_size,
-                       static_cast<int>(config.channels));
+                       static_cast<int>(config.channels), name_letters(*this));
   }
-  return path.extension() == ".npz" ? count() * static_cast<int64_t>(sizeof(int64_t)) : 0;
+  if (path.extension() != ".npz") return 0;
+  const int64_t rgb = config.channels == 1 ? 3 * config.pixels() : 0;
+  return count() * static_cast<int64_t>(sizeof(int64_t)) + rgb;
+}
+
+void name_classes(OutputSpec& spec, const std::vector<std::string>& names) {
+  spec.names.clear();
+  for (const int32_t label : spec.classes) {
+    if (spec.config.classes == 0 || label >= std::ssize(names)) return spec.names.clear();
+    spec.names.push_back(names[label]);
+  }
 }
 
 std::unique_ptr<SampleOutput> make_output(const OutputSpec& spec) {

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "model/config.h"
@@ -12,9 +13,10 @@ namespace ebb {
 struct OutputSpec {
   std::filesystem::path path;
   DitConfig config;
-  bool pixels = true;            // what the model draws are pictures
-  std::vector<int32_t> classes;  // drawn one after the other
-  int64_t each = 1;              // samples of each class
+  bool pixels = true;                   // what the model draws are pictures
+  std::vector<int32_t> classes;         // drawn one after the other
+  int64_t each = 1;                     // samples of each class
+  std::vector<std::string> names = {};  // of those classes, for a grid's rows; empty: not known
 
   int64_t count() const { return static_cast<int64_t>(classes.size()) * each; }
   int32_t label(int64_t place) const { return classes[place / each]; }
@@ -24,8 +26,11 @@ struct OutputSpec {
   int64_t held_bytes() const;
 };
 
+// Gives the classes that are drawn their names, where `names` by label has one for each of them.
+void name_classes(OutputSpec& spec, const std::vector<std::string>& names);
+
 // Takes samples in order. Nothing appears under the path before finish(), but for a folder's
-// pictures.
+// pictures; a folder that was made for them goes again if there were none.
 class SampleOutput {
  public:
   virtual ~SampleOutput() = default;

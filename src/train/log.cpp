@@ -16,14 +16,15 @@ namespace ebb {
 
 namespace {
 
-// The bytes of the leading lines that are whole records of steps up to `last_step`.
+// The bytes of the leading lines that are whole records of steps up to `last_step`. No record is as
+// long as the buffer: whatever the file is, no more is held of it.
 int64_t bytes_to_keep(const std::filesystem::path& path, int64_t last_step) {
   std::ifstream in(path, std::ios::binary);
   int64_t keep = 0;
-  for (std::string line; std::getline(in, line) && !in.eof();) {
+  for (char line[4096]; in.getline(line, sizeof(line)) && !in.eof();) {
     int64_t step = 0;
-    if (std::sscanf(line.c_str(), "{\"step\":%ld,", &step) != 1 || step > last_step) break;
-    keep += static_cast<int64_t>(line.size()) + 1;
+    if (std::sscanf(line, "{\"step\":%ld,", &step) != 1 || step > last_step) break;
+    keep += in.gcount();
   }
   return keep;
 }

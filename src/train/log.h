@@ -44,6 +44,7 @@ class Progress {
   void show(const StepRecord& record);
   // A line of its own, without breaking the one that is rewritten.
   void say(const std::string& line) { line_.say(line); }
+  StatusLine& line() { return line_; }  // for what is shown in its place meanwhile
 
  private:
   int64_t steps_, done_, every_;

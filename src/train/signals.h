@@ -1,9 +1,22 @@
-// SIGINT and SIGTERM: the first asks the trainer to stop after the step, the second exits at once.
+// SIGINT, SIGTERM and SIGHUP: the first asks to stop as soon as nothing is lost by it and is
+// acknowledged at once, the second exits at once, or as soon as a save that is under way is done. A
+// SIGHUP is never a second one: a terminal that closes sends several.
 #pragma once
 
 namespace ebb {
 
-void catch_stop_signals();
+// `acknowledgement`: a line for stderr, said when the first signal comes; it must outlive the
+// process. A SIGHUP that is ignored already (nohup) stays so.
+void catch_stop_signals(const char* acknowledgement);
 int stop_signal();  // 0, or the signal that asked to stop
+
+// While one lives, something is being saved that a second signal must not cut off.
+class SaveInProgress {
+ public:
+  SaveInProgress();
+  ~SaveInProgress();  // exits, if a second signal came meanwhile
+  SaveInProgress(const SaveInProgress&) = delete;
+  SaveInProgress& operator=(const SaveInProgress&) = delete;
+};
 
 }  // namespace ebb

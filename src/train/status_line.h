@@ -11,10 +11,13 @@ namespace ebb {
 // last every 30, so that the first comes soon and an hour is not a thousand lines.
 class Cadence {
  public:
+  // Not before `first` has passed.
+  explicit Cadence(std::chrono::seconds first = {})
+      : next_(std::chrono::steady_clock::now() + first) {}
   bool due();
 
  private:
-  std::chrono::steady_clock::time_point next_ = {};
+  std::chrono::steady_clock::time_point next_;
   std::chrono::seconds wait_{1};
 };
 

@@ -1,15 +1,16 @@
 #include "train/trainer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "data/loader.h"
-#include "formats/atomic_file.h"
 #include "kernels/cpu/device.h"
 #include "run/executor.h"
 #include "run/process.h"
@@ -18,30 +19,31 @@
 #include "sample/output.h"
 #include "train/budget.h"
 #include "train/checkpoint.h"
+#include "train/drawing_progress.h"
 #include "train/log.h"
 #include "train/loss_scale.h"
 #include "train/plan_text.h"
+#include "train/resume.h"
+#include "train/run_folder.h"
 #include "train/signals.h"
 
 namespace ebb {
 
 namespace {
 
-Loader::Options loader_options(const TrainOptions& o) {
-  return {o.seed, o.step.batch, o.flip, o.loader_threads, 2};
-}
+// Steps whose gradient is not finite that do not come right by themselves.
+constexpr int kMostInARow = 4;
 
-OutputSpec sample_output(const TrainOptions& o, const Source& source, int64_t step) {
-  return {o.out / "samples" / fmt::format("step-{:09}.png", step), o.config, source.info().pixels,
-          o.sample_classes, o.samples_each};
-}
+constexpr const char* kStopping = "stopping after this step; again to stop at once\n";
 
 class Trainer {
  public:
-  Trainer(const TrainOptions& options, const Source& source, const PlannedRun& planned)
+  Trainer(const TrainOptions& options, const Source& source, const PlannedRun& planned,
+          RunFolder& folder)
       : o_(options),
         source_(source),
         planned_(planned),
+        folder_(folder),
         memory_(planned.plans, options.offload),
         step_(planned.step_plan(), cpu_device(), memory_,
               o_.debug_memory ? Executor::Mode::debug_memory : Executor::Mode::normal),
@@ -49,33 +51,77 @@ class Trainer {
         scale_(uses_fp16()) {}
 
   int run() {
-    check_folder();
     start_state();
-    prepare_folder();
+    for (std::string& note : folder_.open(o_.settings, o_.sample_every > 0)) {
+      notes_.push_back(std::move(note));
+    }
     say_plan();
     Loader loader(source_, loader_options(o_), done_, loader_memory());
     JsonLog log(o_.out / "log.jsonl", done_);
     Progress progress(o_.steps, done_, o_.log_every);
-    while (done_ < o_.steps && stop_signal() == 0) {
-      const StepRecord record = one_step(loader);
-      for (const std::string& note : loader.take_notes()) progress.say("left out: " + note);
-      log.write(record);
-      progress.show(record);
-      if (record.skipped) note_skipped(record, progress);
-      if (due(o_.sample_every)) draw_samples();
-      if (due(o_.save_every)) save();
+    try {
+      while (done_ < o_.steps && stop_signal() == 0) {
+        const StepRecord record = one_step(loader);
+        for (const std::string& note : loader.take_notes()) progress.say("left out: " + note);
+        log.write(record);
+        progress.show(record);
+        if (record.skipped) note_skipped(record, progress);
+        if (due(o_.save_every)) save();
+        if (due(o_.sample_every) && stop_signal() == 0) draw_samples(progress);
+      }
+      return finish(progress);
+    } catch (const Error& e) {
+      if (e.code() == Exit::numbers) throw;  // what led there is not worth keeping
+      fail(e.code(), e.what() + save_before_failing(), e.hint());
+    } catch (const std::system_error&) {  // nobody reads what it says any more
+      save_before_failing();
+      if (stop_signal() == 0) throw;
+      return 128 + stop_signal();
     }
-    if (stop_signal() == 0) {
-      say_end(progress);
-      return 0;
-    }
-    if (saved_ != done_) save();
-    progress.say(fmt::format("stopped by signal {} after step {}; --resume goes on from there",
-                             stop_signal(), done_));
-    return 128 + stop_signal();
   }
 
  private:
+  int finish(Progress& progress) {
+    if (stop_signal() != 0) {
+      if (saved_ != done_) save();
+      progress.say(fmt::format("stopped by signal {} after step {}; --resume goes on from there",
+                               stop_signal(), done_));
+      return 128 + stop_signal();
+    }
+    if (!ended_well()) {
+      fail(Exit::numbers,
+           fmt::format("the last {} steps were not applied: {} was not finite{}", skipped_in_a_row_,
+                       last_not_finite_, saved_ == done_ ? saved_text() : ""),
+           "try a smaller --lr, --clip 1 or --warmup");
+    }
+    say_end(progress);
+    return 0;
+  }
+
+  // Steps at the end that were not applied did nothing. Looking for fp16's scale skips some, and
+  // so does a scale that has just grown: few of them, between others that are applied.
+  bool ended_well() const {
+    if (!scale_.used()) return skipped_in_a_row_ == 0;
+    return skipped_in_a_row_ < kMostInARow && (updates_ > 0 || done_ == 0);
+  }
+
+  std::string saved_text() const {
+    return fmt::format("; the state after step {} is saved in {}", saved_,
+                       checkpoint_path(o_.out, saved_).string());
+  }
+
+  // The surroundings have failed - data, disk, terminal - and the steps that are done are sound.
+  // For the error's line: where they are, or why they are not.
+  std::string save_before_failing() {
+    if (!sound_ || done_ == 0) return "";
+    try {
+      if (saved_ != done_ && save_tried_ != done_) save();
+    } catch (const Error& e) {
+      return fmt::format("; and the state after step {} cannot be saved: {}", done_, e.what());
+    }
+    return saved_ == done_ ? saved_text() : "";
+  }
+
   std::span<std::byte> loader_memory() {
     const Plan& plan = planned_.step_plan();
     const Buf b = plan.program.at(kLoaderMemory);
@@ -83,57 +129,81 @@ class Trainer {
             static_cast<size_t>(plan.program.buffer(b).bytes())};
   }
 
-  void check_folder() const {
-    const auto newest = newest_checkpoint(o_.out);
-    if (!o_.resume && newest) {
-      fail(Exit::usage,
-           fmt::format("--out: {} already holds a run ({})", o_.out.string(),
-                       newest->filename().string()),
-           "--resume goes on with it; another --out starts afresh");
-    }
-    if (o_.resume && !newest) {
-      fail(Exit::disk,
-           fmt::format("--resume: no checkpoint in {}", (o_.out / "checkpoints").string()),
-           "give the --out of an earlier run, or leave --resume out");
-    }
-  }
-
-  void prepare_folder() const {
-    make_directories(o_.out / "checkpoints");
-    if (o_.sample_every > 0) make_directories(o_.out / "samples");
-    for (const auto& folder : {o_.out, o_.out / "checkpoints", o_.out / "samples"}) {
-      if (std::filesystem::exists(folder)) remove_stale_temporaries(folder);
-    }
-    write_file_atomically(o_.out / "settings.toml", o_.settings);
-  }
-
-  // Random weights, or those of the newest checkpoint.
+  // Random weights, or those of a checkpoint.
   void start_state() {
-    if (o_.resume) {
-      const SafetensorsReader file(*newest_checkpoint(o_.out), Exit::disk,
-                                   header_limit(o_.budget_bytes));
-      const CheckpointInfo info = read_info(file);
-      if (!(info.config == o_.config) || info.samples != info.step * o_.step.batch ||
-          info.seed != o_.seed) {
-        fail(Exit::disk,
-             fmt::format("{}: its model, batch or seed is not the one asked for",
-                         file.path().string()),
-             "resume with the run's own settings.toml, or start another --out");
-      }
-      verify_hashes(file);
-      load_state(file, state_, o_.config);
-      done_ = saved_ = info.step;
-      updates_ = info.updates;
-      scale_ = LossScale(uses_fp16(), info.loss_scale, info.clean_steps);
-      unused_scale_ = scale_.used() ? 0 : info.loss_scale;
-      converted_from_ = info.storage;
-      return;
-    }
+    if (folder_.checkpoint()) return resume();
     // Moments are zero since the arena was mapped; the average starts at the weights.
     for (const ParamSpec& spec : parameters(o_.config)) {
       start(spec, spec.name);
       if (spec.trained() && o_.step.ema) start(spec, kAverage + spec.name);
     }
+  }
+
+  void resume() {
+    const auto path = folder_.checkpoint()->path;
+    const CheckpointInfo info = read_whole(path);
+    done_ = saved_ = info.step;
+    updates_ = info.updates;
+    average_start_ = info.average_start;
+    scale_ = LossScale(uses_fp16(), info.loss_scale, info.clean_steps);
+    unused_scale_ = scale_.used() ? 0 : info.loss_scale;
+    converted_from_ = info.storage;
+  }
+
+  // A file that cannot be used stays where it is; the error names the one before it, if any.
+  CheckpointInfo read_whole(const std::filesystem::path& path) {
+    bool fits = true;
+    try {
+      const SafetensorsReader file(path, Exit::disk, header_limit(o_.budget_bytes));
+      CheckpointInfo info = read_info(file);
+      fits = false;
+      check_run(file, info);
+      check_data(file, info);
+      fits = true;
+      verify_hashes(file);
+      load_state(file, state_, o_.config);
+      check_finite(state_, path.string());
+      return info;
+    } catch (const Error& e) {
+      const auto earlier = folder_.earlier();
+      if (!fits || !earlier) throw;
+      fail(e.code(), e.what(),
+           fmt::format("--resume-step {} goes on from the checkpoint before it, {}; this one is "
+                       "kept under another name",
+                       earlier->step, earlier->path.filename().string()));
+    }
+  }
+
+  void check_run(const SafetensorsReader& file, const CheckpointInfo& info) const {
+    if (info.step != folder_.checkpoint()->step) {
+      fail(Exit::disk,
+           fmt::format("{}: found the state after step {} under this name", file.path().string(),
+                       info.step),
+           fmt::format("it belongs under {}",
+                       checkpoint_path(o_.out, info.step).filename().string()));
+    }
+    const auto found = run_differences(info, o_);
+    if (found.empty()) return;
+    fail(Exit::disk,
+         fmt::format("{}: its run has {}", file.path().string(), fmt::join(found, "; ")),
+         "resume with the run's own settings.toml and without those flags, or start another --out");
+  }
+
+  void check_data(const SafetensorsReader& file, const CheckpointInfo& info) {
+    const auto found = data_differences(info.data, data_);
+    if (found.empty()) return;
+    const std::string what = fmt::format("{}", fmt::join(found, "; "));
+    if (!o_.accept_changed_data) {
+      fail(Exit::data,
+           fmt::format("{}: the data is not what this run was trained on: {}", file.path().string(),
+                       what),
+           "bring it back, start another --out, or go on with it as it is now: --data-changed "
+           "accept");
+    }
+    notes_.push_back(fmt::format("data: accepted as changed: {}", what));
+    if (info.data.names == data_.names) return;
+    notes_.emplace_back(
+        "data: a label is a place among the sorted names: the model relearns those that moved");
   }
 
   void start(const ParamSpec& spec, const std::string& name) {
@@ -149,6 +219,7 @@ class Trainer {
                parameter_count(o_.config), o_.step.batch, source_.info().count,
                source_.info().kind);
     for (const std::string& note : source_.info().notes) fmt::print("data: {}\n", note);
+    for (const std::string& note : notes_) fmt::print("{}\n", note);
     print_memory(planned_, o_.budget_bytes);
     print_techniques(o_.config, planned_);
     print_outlook(o_.outlook, done_, "");
@@ -199,15 +270,19 @@ class Trainer {
                 labels ? host_span(labels, kBatchY) : std::span(unlabelled_), done_);
     Scalars scalars = step_scalars(o_, done_, updates_);
     scalars.loss_scale = scale_.factor();
+    sound_ = false;  // until the step is done, and known to be
     step_.run(scalars);
     const float loss = *step_.host(kLoss);
     const float norm = step_.host(kClip)[0];
     const bool finite = std::isfinite(loss) && std::isfinite(norm);
     if (!finite) not_finite(loss, norm);
+    sound_ = true;
     const double scale = scale_.saved();
     scale_.after_step(finite);
     skipped_in_a_row_ = finite ? 0 : skipped_in_a_row_ + 1;
     updates_ += finite ? 1 : 0;
+    if (finite) average_start_ *= scalars.ema_decay;
+    if (average_start_ < kNoShare) average_start_ = 0;
     ++done_;
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
     return {done_,
@@ -238,14 +313,14 @@ class Trainer {
 
   // A norm that is not finite has kept the update from being applied. One step can have bad luck,
   // and with fp16 the scale is being found; several in a row do not come right by themselves.
-  void not_finite(float loss, float norm) const {
-    constexpr int kMostInARow = 4;
+  void not_finite(float loss, float norm) {
+    last_not_finite_ = first_not_finite();
     const bool hopeless = scale_.used() ? scale_.exhausted() : skipped_in_a_row_ + 1 >= kMostInARow;
     if (!hopeless && !updates_early()) return;
     const auto kept = newest_checkpoint(o_.out);
     fail(Exit::numbers,
          fmt::format("step {}: {} is not finite (loss {}, norm {}); {}", done_ + 1,
-                     first_not_finite(), loss, norm,
+                     last_not_finite_, loss, norm,
                      updates_early() ? "the update was not applied to it, and nothing was saved"
                                      : fmt::format("the update was not applied, {} times in a row",
                                                    skipped_in_a_row_ + 1)),
@@ -255,38 +330,46 @@ class Trainer {
 
   void note_skipped(const StepRecord& record, Progress& progress) const {
     progress.say(fmt::format(
-        "step {}: {} is not finite: the update was not applied{}", record.step, first_not_finite(),
+        "step {}: {} is not finite: the update was not applied{}", record.step, last_not_finite_,
         scale_.used() ? fmt::format("; the loss scale is now {}", scale_.saved()) : ""));
   }
 
   bool due(int64_t every) const { return every > 0 && (done_ % every == 0 || done_ == o_.steps); }
 
   void save() {
-    const auto path = checkpoint_path(o_.out, done_);
-    save_checkpoint(path,
+    const SaveInProgress saving;
+    save_tried_ = done_;
+    save_checkpoint(checkpoint_path(o_.out, done_),
                     {done_, done_ * o_.step.batch, o_.seed, o_.config, source_.info().pixels,
                      o_.settings, storage_text(planned_.step.choices.storage), updates_,
-                     scale_.saved(), scale_.clean_steps()},
+                     scale_.saved(), scale_.clean_steps(), data_, average_start_},
                     state_);
-    prune_checkpoints(o_.out, o_.keep);
     saved_ = done_;
+    prune_checkpoints(o_.out, o_.keep);
   }
 
-  void draw_samples() {
+  void draw_samples(Progress& progress) {
     Drawer drawer(planned_.plans.plans[1], planned_.plans.plans[2], *planned_.sampler, o_.config,
                   cpu_device(), memory_);
     const OutputSpec where = sample_output(o_, source_, done_);
     const auto output = make_output(where);
-    drawer.draw(
+    DrawingProgress drawing(progress.line(), where.count(), *planned_.sampler, true);
+    const Drawn drawn = drawer.draw(
         where.count(), [&](int64_t place) { return where.label(place); }, o_.seed,
-        [&](int64_t first, int64_t n, const float* values) { output->take(first, n, values); });
-    output->finish();
+        [&](int64_t first, int64_t n, const float* values) { output->take(first, n, values); },
+        [] { return stop_signal() != 0; },
+        [&](int64_t done, int step) { drawing.show(done, step); });
     drawn_peak_ = std::max(drawn_peak_, drawer.peak_bytes());
+    if (drawn == Drawn::all) output->finish();
+    if (drawn == Drawn::not_finite) {
+      progress.say(fmt::format("step {}: what the model draws is not finite: no pictures", done_));
+    }
   }
 
   const TrainOptions& o_;
   const Source& source_;
   const PlannedRun& planned_;
+  RunFolder& folder_;
   RunMemory memory_;
   Executor step_;
   State state_;
@@ -296,43 +379,23 @@ class Trainer {
   int64_t done_ = 0;        // optimizer steps done,
   int64_t updates_ = 0;     // and those of them that were applied
   int skipped_in_a_row_ = 0;
-  std::string converted_from_;  // what a checkpoint said of its storage
-  double unused_scale_ = 0;     // a checkpoint's, where this run has none
-  int64_t saved_ = -1;          // step of the last checkpoint written or resumed from
+  std::string last_not_finite_;  // of the step that was skipped last
+  double average_start_ = 1;     // the share of the starting weights in the average
+  const DataRecord data_ = record_of(source_.info());
+  std::vector<std::string> notes_;  // for the beginning
+  std::string converted_from_;      // what a checkpoint said of its storage
+  double unused_scale_ = 0;         // a checkpoint's, where this run has none
+  int64_t saved_ = -1;              // step of the last checkpoint written or resumed from,
+  int64_t save_tried_ = -1;         // and of the last one begun
+  bool sound_ = true;               // the state is that after done_ steps
 };
 
 }  // namespace
 
-RunSpec run_spec(const TrainOptions& o, const Source* source) {
-  RunSpec spec{o.name, o.config, o.step, {}, o.forced, o.budget_bytes};
-  if (o.sample_every > 0) spec.sampler = o.sampler;
-  if (source == nullptr) return spec;
-  spec.step.loader_bytes = Loader::memory_bytes(*source, loader_options(o));
-  spec.data_bytes = source->held_bytes();
-  spec.held_bytes = o.loader_threads * source->heap_bytes();
-  if (o.sample_every > 0) spec.held_bytes += sample_output(o, *source, 0).held_bytes();
-  return spec;
-}
-
-Scalars step_scalars(const TrainOptions& o, int64_t k, int64_t updates) {
-  const auto n = static_cast<double>(k + 1);
-  const auto update = static_cast<double>(updates + 1);
-  Scalars s;
-  s.seed = o.seed;
-  s.step = k;
-  const double share = o.warmup > 0 ? std::min(1.0, n / static_cast<double>(o.warmup)) : 1.0;
-  s.lr = static_cast<float>(o.lr * share);
-  s.bias1 = static_cast<float>(1 - std::pow(o.step.beta1, update));
-  s.bias2 = static_cast<float>(1 - std::pow(o.step.beta2, update));
-  const double decay = o.ema_ramp ? std::min(o.ema_decay, n / (n + 9)) : o.ema_decay;
-  const bool averages = (k + 1) % o.ema_every == 0;
-  s.ema_decay = averages ? std::pow(decay, static_cast<double>(o.ema_every)) : 1;
-  return s;
-}
-
 int train(const TrainOptions& options, const Source& source, const PlannedRun& planned) {
-  catch_stop_signals();
-  return Trainer(options, source, planned).run();
+  catch_stop_signals(kStopping);
+  RunFolder folder(options.out, {options.resume, options.resume_step});
+  return Trainer(options, source, planned, folder).run();
 }
 
 }  // namespace ebb

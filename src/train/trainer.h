@@ -3,11 +3,15 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "data/loader.h"
 #include "data/source.h"
 #include "model/step.h"
+#include "sample/output.h"
+#include "train/average.h"
 #include "train/outlook.h"
 #include "train/planned_run.h"
 
@@ -20,9 +24,7 @@ struct TrainOptions {
   int64_t steps = 0;
   double lr = 1e-4;
   int64_t warmup = 0;  // steps over which lr grows linearly from 0
-  double ema_decay = 0.9999;
-  bool ema_ramp = false;  // shorter averages at the start: min(decay, (1 + k) / (10 + k))
-  int64_t ema_every = 1;  // steps between averages, each then of decay^ema_every
+  AverageRule average;
   uint64_t seed = 0;
   int64_t save_every = 1000, sample_every = 0, log_every = 100;  // steps; 0: never, nor at the end
   int64_t keep = 3;                                              // newest checkpoints kept; 0: all
@@ -32,14 +34,21 @@ struct TrainOptions {
   int64_t budget_bytes = 0;
   std::filesystem::path offload;  // the directory for what may be kept in a file; empty: nothing
   bool resume = false;
-  std::string settings;  // TOML, written beside the checkpoints and into them
-  std::string name;      // of the model, for messages
-  Forced forced;         // techniques that the user has decided on
-  SamplerSpec sampler;   // of the pictures every sample_every steps
+  std::optional<int64_t> resume_step;  // of the checkpoint to resume from; otherwise the newest
+  bool accept_changed_data = false;    // resume on data that is not what the checkpoint's was
+  std::string settings;                // TOML, written beside the checkpoints and into them
+  std::string name;                    // of the model, for messages
+  Forced forced;                       // techniques that the user has decided on
+  SamplerSpec sampler;                 // of the pictures every sample_every steps
   std::vector<int32_t> sample_classes;
   int64_t samples_each = 0;  // of each class
   Outlook outlook;           // what the run says of itself when it starts
 };
+
+Loader::Options loader_options(const TrainOptions& options);
+
+// Where the pictures after a step go.
+OutputSpec sample_output(const TrainOptions& options, const Source& source, int64_t step);
 
 // What a training run needs planned. Without a source, the loader's memory is left out.
 RunSpec run_spec(const TrainOptions& options, const Source* source);
@@ -49,7 +58,8 @@ RunSpec run_spec(const TrainOptions& options, const Source* source);
 Scalars step_scalars(const TrainOptions& options, int64_t k, int64_t updates);
 
 // Runs what was planned until options.steps or a stop signal. Returns the exit code of the program:
-// 0, or 128 + signal with the state saved. Fails as cli.md says.
+// 0, or 128 + signal with the state saved. Fails as cli.md says, the steps done saved first where
+// they are sound.
 int train(const TrainOptions& options, const Source& source, const PlannedRun& planned);
 
 }  // namespace ebb

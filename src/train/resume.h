@@ -1,0 +1,21 @@
+// What a checkpoint must have in common with the run that goes on from it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "train/checkpoint.h"
+#include "train/trainer.h"
+
+namespace ebb {
+
+// Each value that is not the one asked for: "--width 16, not 32".
+std::vector<std::string> run_differences(const CheckpointInfo& saved, const TrainOptions& asked);
+
+// Names of more than kMostRecordBytes are left out: nothing of their size is held twice.
+DataRecord record_of(const DataInfo& info);
+
+// What has changed in the data since then, a phrase each; nothing where one of them is not known.
+std::vector<std::string> data_differences(const DataRecord& then, const DataRecord& now);
+
+}  // namespace ebb

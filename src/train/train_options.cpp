@@ -1,0 +1,62 @@
+// What follows from a run's options alone.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "formats/data_json.h"
+#include "train/trainer.h"
+
+namespace ebb {
+
+Loader::Options loader_options(const TrainOptions& o) {
+  return {o.seed, o.step.batch, o.flip, o.loader_threads, 2};
+}
+
+OutputSpec sample_output(const TrainOptions& o, const Source& source, int64_t step) {
+  OutputSpec spec{o.out / "samples" / fmt::format("step-{:09}.png", step), o.config,
+                  source.info().pixels, o.sample_classes, o.samples_each};
+  name_classes(spec, source.info().class_names);
+  return spec;
+}
+
+namespace {
+
+// Of the names of classes while a checkpoint is written: as they are, quoted, hashed, in the
+// header.
+int64_t names_bytes(const DataInfo& info) {
+  constexpr int64_t kCopies = 8, kBesideName = 24;
+  int64_t bytes = 0;
+  for (const std::string& name : info.class_names) bytes += kBesideName + std::ssize(name);
+  return kCopies * std::min<int64_t>(bytes, kMostRecordBytes);
+}
+
+}  // namespace
+
+RunSpec run_spec(const TrainOptions& o, const Source* source) {
+  RunSpec spec{o.name, o.config, o.step, {}, o.forced, o.budget_bytes};
+  if (o.sample_every > 0) spec.sampler = o.sampler;
+  if (source == nullptr) return spec;
+  spec.step.loader_bytes = Loader::memory_bytes(*source, loader_options(o));
+  spec.data_bytes = source->held_bytes();
+  spec.held_bytes = o.loader_threads * source->heap_bytes();
+  spec.held_bytes += names_bytes(source->info());
+  if (o.sample_every > 0) spec.held_bytes += sample_output(o, *source, 0).held_bytes();
+  return spec;
+}
+
+Scalars step_scalars(const TrainOptions& o, int64_t k, int64_t updates) {
+  const auto n = static_cast<double>(k + 1);
+  const auto update = static_cast<double>(updates + 1);
+  Scalars s;
+  s.seed = o.seed;
+  s.step = k;
+  const double share = o.warmup > 0 ? std::min(1.0, n / static_cast<double>(o.warmup)) : 1.0;
+  s.lr = static_cast<float>(o.lr * share);
+  s.bias1 = static_cast<float>(1 - std::pow(o.step.beta1, update));
+  s.bias2 = static_cast<float>(1 - std::pow(o.step.beta2, update));
+  s.ema_decay = average_decay(o.average, k);
+  return s;
+}
+
+}  // namespace ebb
