@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "control_group.h"
 #include "formats/atomic_file.h"
 #include "formats/safetensors.h"
 #include "temp_folder.h"
@@ -134,10 +135,7 @@ class Child {
       const rlimit limit = {bytes, bytes};
       setrlimit(RLIMIT_FSIZE, &limit);
     }
-    if (!launch.processes.empty()) {
-      const int group = open(launch.processes.c_str(), O_WRONLY);
-      if (write(group, "0", 1) != 1) _exit(126);
-    }
+    if (!launch.processes.empty()) ControlGroup::enter(launch.processes.c_str());
     alarm(launch.seconds);
     if (chdir(launch.folder.c_str()) == 0) execve(argv[0], argv, environment);
     _exit(127);
