@@ -85,9 +85,10 @@ DitConfig model_from_json(const std::string& text, const std::string& where, Exi
         BlockShape shape{0, 0};
         json.begin_array();
         for (int64_t* part : {&shape.heads, &shape.mlp}) {
-          if (json.next_element()) *part = json.read_int();
+          if (!json.next_element()) json.refuse("a block of fewer", "two numbers, heads and MLP");
+          *part = json.read_int();
         }
-        while (json.next_element()) json.skip_value();
+        if (json.next_element()) json.refuse("a block of more", "two numbers, heads and MLP");
         blocks.push_back(shape);
       }
     } else {
