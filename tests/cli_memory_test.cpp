@@ -212,8 +212,10 @@ TEST_F(CliMemoryGrad, AreTheSameBytesUnderEveryBudgetOrderAndRecomputation) {
                                          {"--recompute", "all"},
                                          {"--recompute", "none"},
                                          {"--recompute", "all", "--order", "layer"},
-                                         {"--threads", "1"},
+                                         {"--threads", "2"},
+                                         {"--threads", "3"},
                                          {"--micro-batch", "1"}};
+  for (const int threads : {2, 3}) ASSERT_EQ(calibrate(threads), 0);
   for (const Args& techniques : kTechniques) {
     succeed(grad("g.safetensors", Args{"--micro-batch", "5"} + techniques));  // 5 + 5 + 2
     EXPECT_TRUE(file("g.safetensors") == wanted) << testing::PrintToString(techniques);
