@@ -6,8 +6,10 @@
 
 namespace ebb {
 
-// Refuses characters beyond ASCII outside strings and comments, where TOML allows none, with
-// Exit::usage as "NAME:LINE: ...". toml++ 3.3 looks them up in tables of letters, past their ends.
+// Refuses characters beyond ASCII but in comments and in strings of plain "name = value" lines,
+// with Exit::usage as "NAME:LINE: ...". Outside strings TOML allows none, and toml++ 3.3 then looks
+// them up in tables of letters, past their ends. Lists and tables, which no setting is, are not
+// looked into: from there on all must be ASCII.
 void check_toml_text(std::string_view text, const std::string& name);
 
 }  // namespace ebb
