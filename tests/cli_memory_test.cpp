@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "cli_fixture.h"
+#include "control_group.h"
 #include "formats/safetensors.h"
 
 namespace ebb::cli_fixture {
@@ -211,8 +212,10 @@ TEST_F(CliMemoryGrad, AreTheSameBytesUnderEveryBudgetOrderAndRecomputation) {
                                          {"--recompute", "all"},
                                          {"--recompute", "none"},
                                          {"--recompute", "all", "--order", "layer"},
-                                         {"--threads", "1"},
+                                         {"--threads", "2"},
+                                         {"--threads", "3"},
                                          {"--micro-batch", "1"}};
+  for (const int threads : {2, 3}) ASSERT_EQ(calibrate(threads), 0);
   for (const Args& techniques : kTechniques) {
     succeed(grad("g.safetensors", Args{"--micro-batch", "5"} + techniques));  // 5 + 5 + 2
     EXPECT_TRUE(file("g.safetensors") == wanted) << testing::PrintToString(techniques);
@@ -316,81 +319,21 @@ TEST_F(CliMemory, TheLargestBatchFitsAndTwiceOfItDoesNot) {
 
 // ---- a limit that the system enforces
 
-// A memory control group, version 1 or 2, below the one that this process may divide.
-class ControlGroup {
- public:
-  explicit ControlGroup(int64_t limit) {
-    const fs::path parent = find_parent();
-    if (parent.empty()) return;
-    const fs::path group = parent / ("ebb_test_" + std::to_string(getpid()));
-    std::error_code failed;
-    if (!fs::create_directory(group, failed)) {
-      why_ = "cannot make " + group.string() + ": " + failed.message();
-      return;
-    }
-    folder_ = group;
-    first_ = fs::exists(group / "memory.limit_in_bytes");
-    const fs::path file = group / (first_ ? "memory.limit_in_bytes" : "memory.max");
-    if (fs::exists(file)) std::ofstream(file) << limit;
-    if (number(file) <= 0 || number(file) > limit) why_ = file.string() + " takes no limit";
-  }
-  ~ControlGroup() {
-    std::error_code ignored;
-    if (!folder_.empty()) fs::remove(folder_, ignored);
-  }
-  ControlGroup(const ControlGroup&) = delete;
-  ControlGroup& operator=(const ControlGroup&) = delete;
-
-  const std::string& why() const { return why_; }  // there is none; "" when there is
-  std::string processes() const { return folder_ / "cgroup.procs"; }
-  int64_t peak() const {
-    return number(folder_ / (first_ ? "memory.max_usage_in_bytes" : "memory.peak"));
-  }
-
- private:
-  static int64_t number(const fs::path& file) {
-    int64_t value = 0;
-    std::ifstream(file) >> value;
-    return value;
-  }
-  fs::path find_parent() {
-    if (const char* given = std::getenv("EBB_TEST_CGROUP")) return given;
-    std::ifstream in("/proc/self/cgroup");
-    std::string own;
-    fs::path root;
-    for (std::string line; std::getline(in, line);) {
-      const std::string path = line.substr(line.rfind(':') + 1);
-      if (contains(line, ":memory:")) {
-        own = path;
-        root = "/sys/fs/cgroup/memory";
-      } else if (line.starts_with("0::") && root.empty()) {
-        own = path;
-        root = "/sys/fs/cgroup";
-      }
-    }
-    // Whoever put this process into a group of its own counts on it staying there.
-    if (own != "/") {
-      why_ = "already in the memory control group '" + own + "' of somebody else; " +
-             "EBB_TEST_CGROUP can name a folder in which to make one";
-      return {};
-    }
-    std::ofstream(root / "cgroup.subtree_control") << "+memory";
-    return root;
-  }
-
-  fs::path folder_;
-  bool first_ = false;  // version 1
-  std::string why_;
-};
-
 TEST_F(CliMemory, ASystemLimitOfTheBudgetNeverEndsARun) {
   const int64_t budget = tight(middle());
   const ControlGroup group(budget);
   if (!group.why().empty()) GTEST_SKIP() << group.why();
   launch_.processes = group.processes();
-  succeed(training("run", middle(memory(budget)) + Args{"--steps", "4", "--save-every", "2"}));
+  const Args settings = middle(memory(budget)) + Args{"--steps", "4", "--save-every", "2"};
+  succeed(training("run", settings));
   EXPECT_EQ(log("run").size(), 4u);
   EXPECT_GT(group.peak(), budget / 2) << "the run was not in the group";
+  EXPECT_EQ(group.kills(), 0);
+  const ControlGroup half(budget / 2);  // and a limit can end one
+  launch_.processes = half.processes();
+  const Result killed = run(training("killed", settings));
+  EXPECT_EQ(killed.code, -SIGKILL) << killed.story();
+  EXPECT_EQ(half.kills(), 1);
 }
 
 }  // namespace

@@ -132,6 +132,9 @@ TEST_F(CliUsage, ASettingsFileThatIsNotTomlIsRefusedWithItsLine) {
                      {"my.toml:2"}, Remedy::optional);
   expect_usage_error(training("out", {"--config", config("lr = 0.1\nlr = 0.2\n")}), {"my.toml:2"},
                      Remedy::optional);
+  // Letters beyond ASCII, which toml++ must not see outside strings.
+  expect_usage_error(training("out", {"--config", config("lr = 0.1\n\u01f4 = 0.2\n")}),
+                     {"my.toml:2", "ASCII"});
 }
 
 TEST_F(CliUsage, ASettingsFileThatIsNotThereIsNamed) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "formats/model_json.h"
+
 namespace ebb {
 namespace {
 
@@ -46,6 +48,23 @@ TEST(JsonQuote, IsTheReadersInverse) {
     EXPECT_EQ(JsonReader(json_quote(text), "test", Exit::data, "").read_string(), text);
   }
   EXPECT_EQ(json_quote("a\xff\xc3"), "\"a\xef\xbf\xbd\xef\xbf\xbd\"");
+}
+
+// What the fuzzers found in the reader's first user: blocks that are no pair, and a width whose
+// multiples are no number.
+TEST(ModelJson, WhatIsNoModelIsRefused) {
+  const auto model = [](const std::string& width, const std::string& blocks) {
+    return R"({"width":)" + width +
+           R"(,"depth":2,"heads":2,"patch":2,"image_size":4,"channels":1,)" +
+           R"("classes":3,"learn_sigma":true,"objective":"ddpm","qk_norm":"none","blocks":)" +
+           blocks + "}";
+  };
+  EXPECT_EQ(model_from_json(model("8", "[[1,20],[2,7]]"), "test", Exit::data).blocks[1].mlp, 7);
+  for (const std::string& text :
+       {model("8", "[[1],[2,7]]"), model("8", "[[],[2,7]]"), model("8", "[[1,20],[2,7,9]]"),
+        model("8", "[1,2]"), model("6917529027641081856", "[]")}) {
+    EXPECT_THROW(model_from_json(text, "test", Exit::data), Error) << text;
+  }
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ inline constexpr double kRounding = 2e-6;
 inline constexpr double kExact = 0;
 
 Scalars test_scalars();
+std::string describe(const OpParams& params);  // its name and shapes
 
 // Every element that the twin set is finite and close; every other is as it was. Relative to the
 // norm of the whole, and element by element ten times that, relative to the largest.
@@ -39,6 +40,9 @@ OpValues<double> run_on_device(const OpParams& params, const OpValues<double>& i
                                const Scalars& scalars, std::byte scratch_fill,
                                InPlace in_place = {});
 
+// The bits of what was written and updated.
+bool same_results(const OpValues<double>& a, const OpValues<double>& b);
+
 struct Check {
   double tolerance = kRounding;
   double scale = 1;  // of the random inputs
@@ -46,8 +50,8 @@ struct Check {
   std::function<void(OpValues<double>&)> adjust = {};  // changes the inputs before use
 };
 
-// With one thread and with more threads than work: both are right, and the same bits each time,
-// whatever the scratch held.
+// With one, two and three threads, however small the work: all are right, and the same bits each
+// time, whatever the scratch held.
 void check_against_reference(const OpParams& params, const Check& check = {});
 
 // ---- the backward twin against the complex step ------------------------------------------------

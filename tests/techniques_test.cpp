@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/threads.h"
+#include "cut_work.h"
 #include "model_fixture.h"
 #include "schedule_fixture.h"
 #include "step_runs.h"
@@ -115,17 +116,43 @@ TEST(Accumulation, EverySplitGivesTheSameBits) {
   }
 }
 
-TEST(Threads, AnyNumberGivesTheSameBits) {
+// The bits of a step with 1, 2 and 3 threads, most of whose ops they must have shared.
+void expect_any_number_of_threads_gives_the_same(const DitConfig& config, const Choices& choices) {
   const OneThread one_thread;  // and afterwards as many as before
+  const int64_t before = team_jobs();
+  const Bits alone = run_with(config, updating(0.05f, kBatch), choices);
+  EXPECT_EQ(team_jobs(), before);
+  for (const int threads : {2, 3}) {
+    SCOPED_TRACE(threads);
+    set_team_threads(threads);
+    const int64_t jobs = team_jobs();
+    expect_same(alone, run_with(config, updating(0.05f, kBatch), choices));
+    EXPECT_GT(team_jobs() - jobs, 100) << "nothing was cut";
+  }
+}
+
+TEST(Threads, AnyNumberGivesTheSameBits) {
+  const CutWork cut;
   for (const ModelCase& m : model_cases()) {
     SCOPED_TRACE(m.name);
-    const Bits alone = run_with(m.config, updating(0.05f, kBatch), {});
-    for (const int threads : {2, 3}) {
-      set_team_threads(threads);
-      expect_same(alone, run_with(m.config, updating(0.05f, kBatch), {}));
-    }
-    set_team_threads(1);
+    expect_any_number_of_threads_gives_the_same(m.config, {});
   }
+}
+
+TEST(Threads, AnyNumberGivesTheSameBitsWhereWorkIsCutByItself) {
+  DitConfig config = small_config();
+  config.width = 64;
+  config.image_size = 16;  // 64 tokens: 20,480 elements a batch
+  expect_any_number_of_threads_gives_the_same(config, {});
+}
+
+TEST(Threads, AnyNumberGivesTheSameBitsWithEverythingOnDisk) {
+  const CutWork cut;
+  Choices away;
+  away.release = away.layer_major = true;
+  away.offload = {true, true, true};
+  away.micro_batch = 2;
+  expect_any_number_of_threads_gives_the_same(small_config(), away);
 }
 
 TEST(Accumulation, CountsSamplesOnce) {

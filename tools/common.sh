@@ -3,7 +3,9 @@
 packages="g++ cmake ninja-build pkg-config libdnnl-dev libfmt-dev nlohmann-json3-dev
   libtomlplusplus-dev zlib1g-dev libpng-dev libjpeg-dev libwebp-dev
   libgif-dev libxxhash-dev dataset-fashion-mnist"
-test_packages="libgtest-dev libzip-dev libbenchmark-dev"
+# clang is version 14 in Debian 12: it formats, checks and fuzzes, and builds nothing else.
+test_packages="libgtest-dev libzip-dev libbenchmark-dev clang clang-format clang-tidy
+  libclang-rt-14-dev libomp-dev"
 
 say() { printf '\n== %s\n' "$*"; }
 

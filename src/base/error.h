@@ -23,8 +23,8 @@ enum class Exit : int {
 
 class Error : public std::runtime_error {
  public:
-  Error(Exit code, std::string what, std::string hint = "")
-      : std::runtime_error(std::move(what)), code_(code), hint_(std::move(hint)) {}
+  Error(Exit code, const std::string& what, std::string hint = "")
+      : std::runtime_error(what), code_(code), hint_(std::move(hint)) {}
   Exit code() const { return code_; }
   const std::string& hint() const { return hint_; }
 
@@ -33,8 +33,8 @@ class Error : public std::runtime_error {
   std::string hint_;
 };
 
-[[noreturn]] inline void fail(Exit code, std::string what, std::string hint = "") {
-  throw Error(code, std::move(what), std::move(hint));
+[[noreturn]] inline void fail(Exit code, const std::string& what, std::string hint = "") {
+  throw Error(code, what, std::move(hint));
 }
 
 // For rules that only a bug in Ebb can break: no hint, and not an exit code of their own.

@@ -22,14 +22,20 @@ struct Bf16 {
   }
 };
 
+#if defined(__clang__)
+using Half = __fp16;  // clang 14, which fuzzes and checks, has _Float16 for few CPUs only
+#else
+using Half = _Float16;
+#endif
+
 // IEEE half precision: numbers from 6e-8 to 65504, 11 bits of precision.
 struct F16 {
   uint16_t bits;
-  explicit operator float() const { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
+  explicit operator float() const { return static_cast<float>(__builtin_bit_cast(Half, bits)); }
   explicit operator double() const { return static_cast<float>(*this); }
 
   // The nearest, ties to even; too large is infinity.
-  static F16 nearest(float x) { return {std::bit_cast<uint16_t>(static_cast<_Float16>(x))}; }
+  static F16 nearest(float x) { return {__builtin_bit_cast(uint16_t, static_cast<Half>(x))}; }
 };
 
 // x as an S: itself, or the nearest Bf16 or F16.

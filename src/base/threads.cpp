@@ -14,14 +14,6 @@ namespace ebb {
 
 namespace {
 
-void pause_briefly() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 // Until `word` is no longer `old`. Ops follow each other within microseconds, and a thread that
 // slept is woken late and often on a CPU that is taken, so the wait is awake at first. But it lets
 // any other thread run that could, for that may be the one waited for; and where other programs
@@ -33,7 +25,7 @@ void wait_while(const std::atomic<uint32_t>& word, uint32_t old) {
   thread_local int sleepy = 0;
   for (int i = 0; i < kSpins; ++i) {
     if (word.load(std::memory_order_acquire) != old) return;
-    pause_briefly();
+    __builtin_ia32_pause();
   }
   if (sleepy > 0) {
     --sleepy;
@@ -107,6 +99,7 @@ class Team {
 
   void set_threads(int threads) { threads_ = threads; }
   int threads() const { return threads_; }
+  int64_t jobs() const { return jobs_.load(std::memory_order_relaxed); }
 
   void start(int threads) {
     for (auto self = static_cast<int>(workers_.size()) + 1; self < threads; ++self) {
@@ -120,6 +113,7 @@ class Team {
       for (int self = 0; self < threads; ++self) job(context, self);
       return;
     }
+    jobs_.fetch_add(1, std::memory_order_relaxed);
     start(threads);
     for (int self = 1; self < threads; ++self) workers_[self - 1]->start(job, context);
     job(context, 0);
@@ -130,6 +124,7 @@ class Team {
  private:
   int threads_ = first_threads();
   std::atomic<bool> busy_{false};
+  std::atomic<int64_t> jobs_{0};
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 
@@ -155,6 +150,7 @@ int allowed_cpus() {
 void start_team() { team().start(team().threads()); }
 void end_team() { team().end(); }
 
+int64_t team_jobs() { return team().jobs(); }
 void run_on_team(int threads, TeamJob job, void* context) { team().run(threads, job, context); }
 
 }  // namespace ebb

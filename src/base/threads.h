@@ -1,6 +1,8 @@
 // The process's team of threads: one job at a time, over as many of them as it asks for.
 #pragma once
 
+#include <cstdint>
+
 namespace ebb {
 
 // Threads that jobs are for: $OMP_NUM_THREADS, else one for each CPU that the process may run on,
@@ -22,6 +24,9 @@ void end_team();
 // by itself, one self after the other.
 using TeamJob = void (*)(void* context, int self);
 void run_on_team(int threads, TeamJob job, void* context);
+
+// Jobs so far that more than one thread worked on: whether work was cut, for tests.
+int64_t team_jobs();
 
 template <typename Body>
 void on_team(int threads, Body& body) {

@@ -19,7 +19,6 @@
 #include "base/text.h"
 #include "cli/resolve.h"
 #include "cli/verbs.h"
-#include "kernels/cpu/device.h"
 #include "train/budget.h"
 
 namespace ebb {
@@ -165,7 +164,7 @@ std::vector<Row> forced_rows(int64_t batch) {
     row.flags += std::string(" ") + flags;
   };
   add_lossy("bf16", "--precision bf16", "activations and working weights");
-  if (cpu_has_fp16()) add_lossy("fp16", "--precision fp16", "activations; the loss is scaled");
+  add_lossy("fp16", "--precision fp16", "activations; the loss is scaled");
   add_lossy("8-bit moments", "--moments 8bit", "");
   add_lossy("bf16 average", "--ema-precision bf16", "");
   add_lossy("bf16 gradients", "--grad-precision bf16", "");

@@ -171,7 +171,7 @@ int inspect_tensors(const Settings& s) {
 
 }  // namespace
 
-int run_inspect(Settings s) {
+int run_inspect(Settings s) {  // NOLINT(performance-unnecessary-value-param): as every verb
   if (s.target.empty()) {
     fail(Exit::usage, "inspect: what is to be looked at?", "ebb inspect FILE or FOLDER");
   }

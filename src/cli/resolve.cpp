@@ -8,7 +8,6 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "formats/model_json.h"
-#include "kernels/cpu/device.h"
 #include "run/disk_store.h"
 #include "train/budget.h"
 
@@ -177,13 +176,6 @@ Allowed allowed_of(const Settings& s) {
   return a;
 }
 
-void check_fp16(const Forced& f) {
-  const bool wanted = f.allowed.fp16 || f.activation == DType::f16;
-  if (!wanted || cpu_has_fp16()) return;
-  fail(Exit::usage, "--precision fp16: this CPU or build has no F16C to convert numbers with",
-       "use bf16, which needs nothing");
-}
-
 }  // namespace
 
 std::filesystem::path resolve_offload(const Settings& s) {
@@ -216,7 +208,6 @@ Forced resolve_forced(const Settings& s) {
   f.gradient = precision_of(s.grad_precision);
   f.ema = precision_of(s.ema_precision);
   if (s.moments != "auto") f.moments = s.moments == "8bit" ? Moments::coded : Moments::f32;
-  check_fp16(f);
   return f;
 }
 

@@ -8,7 +8,9 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "formats/input_file.h"
 #include "formats/json_reader.h"
+#include "formats/toml_text.h"
 
 namespace ebb {
 
@@ -50,9 +52,17 @@ void read_toml(Settings& settings, const std::string& verb, const std::string& f
     fail(Exit::usage, fmt::format("--config: {} is not a file", printable(file)),
          "give a TOML file such as a run's settings.toml");
   }
+  constexpr int64_t kMostBytes = 1 << 20;
+  std::string text;
+  try {
+    text = read_text_file(file, kMostBytes);
+  } catch (const Error& e) {
+    fail(Exit::usage, e.what(), e.hint());
+  }
+  check_toml_text(text, file);
   toml::table table;
   try {
-    table = toml::parse_file(file);
+    table = toml::parse(text, file);
   } catch (const toml::parse_error& e) {
     std::ostringstream what;
     what << e.description();

@@ -79,6 +79,7 @@ void SafetensorsReader::convert(const TensorEntry& entry, int64_t first, int64_t
     const int64_t items = std::min(kItems, count - done);
     constexpr auto kSize = static_cast<int64_t>(sizeof(Stored));
     read_range(entry, (first + done) * kSize, chunk.data(), items * kSize);
+    // NOLINTNEXTLINE(bugprone-signed-char-misuse): I8 is a number, and keeps its sign
     for (int64_t i = 0; i < items; ++i) out[done + i] = static_cast<To>(chunk[i]);
     done += items;
   }

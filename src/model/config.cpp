@@ -11,11 +11,20 @@
 
 namespace ebb {
 
+namespace {
+
+constexpr int64_t kMostWidth = 65536;
+
+}  // namespace
+
 void set_blocks(DitConfig& config, int64_t depth, int64_t heads) {
   if (depth < 1 || depth > 1024) {
     fail(Exit::usage, fmt::format("--depth: found {}, wanted 1 to 1024", depth));
   }
-  if (heads < 1 || config.width < 1 || config.width % heads != 0) {
+  if (config.width < 4 || config.width > kMostWidth) {
+    fail(Exit::usage, fmt::format("--width: found {}, wanted 4 to {}", config.width, kMostWidth));
+  }
+  if (heads < 1 || config.width % heads != 0) {
     fail(Exit::usage,
          fmt::format("--heads: width {} is not divisible by {} heads", config.width, heads),
          "choose --width as a multiple of --heads");
@@ -72,7 +81,7 @@ void validate(const DitConfig& c) {
       fail(Exit::usage, fmt::format("{}: found {}, wanted {} to {}", flag, value, low, high));
     }
   };
-  within("--width", c.width, 4, 65536);
+  within("--width", c.width, 4, kMostWidth);
   within("head width", c.head_width, 1, c.width);
   within("--depth", c.depth(), 1, 1024);
   within("--patch", c.patch, 1, 256);

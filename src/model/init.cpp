@@ -61,7 +61,8 @@ void initialise_part(float* values, int64_t first, int64_t count, const ParamSpe
                      uint64_t seed, const DitConfig& config) {
   const int64_t whole = element_count(spec.shape);
   const int64_t rows = spec.shape[0];
-  const double bound = std::sqrt(6.0 / static_cast<double>(rows + whole / rows));
+  const int64_t columns = whole / rows;
+  const double bound = std::sqrt(6.0 / static_cast<double>(rows + columns));
   switch (spec.init) {
     case Init::positions:
       require(count == whole, "{}: only the whole table can be made", spec.name);

@@ -81,7 +81,7 @@ Buf Builder::declare(Buffer buffer) {
 
 void Builder::emit(const std::string& name, OpParams params, std::vector<Buf> reads,
                    std::vector<Buf> writes, std::vector<Buf> updates) {
-  Op op{prefix_ + name,     layer_, std::move(params), std::move(reads), std::move(writes),
+  Op op{prefix_ + name,     layer_, params, std::move(reads), std::move(writes),
         std::move(updates), {}};
   check_signature(op);
   if (const int64_t bytes = device_.scratch_bytes(op.params); bytes > 0) {

@@ -58,8 +58,10 @@ RunSpec run_spec(const TrainOptions& options, const Source* source);
 Scalars step_scalars(const TrainOptions& options, int64_t k, int64_t updates);
 
 // Runs what was planned until options.steps or a stop signal. Returns the exit code of the program:
-// 0, or 128 + signal with the state saved. Fails as cli.md says, the steps done saved first where
-// they are sound.
+// 0, or 128 + signal with the state saved. Fails with Exit::usage when the folder holds a run that
+// is not to be resumed, Exit::disk when one cannot be resumed or written, Exit::data when the data
+// is gone or not the run's, and Exit::numbers when the loss or the gradient stays not finite; the
+// steps done are saved first where they are sound.
 int train(const TrainOptions& options, const Source& source, const PlannedRun& planned);
 
 }  // namespace ebb

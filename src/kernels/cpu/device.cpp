@@ -31,18 +31,8 @@ const Device& cpu_device() {
 std::string cpu_isa() {
 #if defined(__AVX512F__)
   return "AVX-512";
-#elif defined(__AVX2__)
+#else
   return "AVX2";
-#else
-  return "vectors of 32 bytes";
-#endif
-}
-
-bool cpu_has_fp16() {
-#if defined(__F16C__) || defined(__AVX512F__)
-  return true;
-#else
-  return false;
 #endif
 }
 

@@ -13,9 +13,6 @@ const Device& cpu_device();
 // identity.
 std::string cpu_isa();
 
-// Whether this build converts fp16 with the machine's own instructions.
-bool cpu_has_fp16();
-
 // Single-precision GEMM of the shape of one linear layer's role, for the rate that the machine can
 // do: dnnl_sgemm itself, with nothing of ours in between.
 enum class GemmRole { forward, backward_input, backward_weight };

@@ -10,14 +10,15 @@
 
 namespace ebb::cpu {
 
-inline constexpr int64_t kSerialBelow = 16384;  // elements: less is not worth waking a thread
+// Elements: less is not worth waking a thread. Tests set it to 0, so that small cases are cut too.
+inline int64_t serial_below = 16384;
 
 // body(begin, end) over [0, count), cut at multiples of `grain`.
 template <typename Body>
 void parallel_range(int64_t count, int64_t grain, int64_t work_per_item, Body body) {
   const int64_t grains = (count + grain - 1) / grain;
   const int64_t threads = std::min<int64_t>(team_threads(), grains);
-  if (threads <= 1 || count * work_per_item < kSerialBelow) {
+  if (threads <= 1 || count * work_per_item < serial_below) {
     if (count > 0) body(int64_t{0}, count);
     return;
   }

@@ -20,21 +20,13 @@ inline WideProduct multiply_wide(VecU a, uint32_t b) {
   return {
       as_bits<VecU>(_mm512_mask_blend_epi32(0xAAAA, _mm512_maskz_srli_epi64(0xFF, even, 32), odd)),
       as_bits<VecU>(_mm512_mask_blend_epi32(0xAAAA, even, _mm512_maskz_slli_epi64(0xFF, odd, 32)))};
-#elif defined(__AVX2__)
+#else
   const auto lanes = as_bits<__m256i>(a);
   const __m256i by = _mm256_set1_epi32(static_cast<int>(b));
   const __m256i even = _mm256_mul_epu32(lanes, by);
   const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(lanes, 32), by);
   return {as_bits<VecU>(_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA)),
           as_bits<VecU>(_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA))};
-#else
-  WideProduct p;
-  for (int i = 0; i < kLanes; ++i) {
-    const uint64_t whole = uint64_t{a[i]} * b;
-    p.high[i] = static_cast<uint32_t>(whole >> 32);
-    p.low[i] = static_cast<uint32_t>(whole);
-  }
-  return p;
 #endif
 }
 

@@ -1,8 +1,6 @@
 #include "kernels/cpu/trial.h"
 
-#if defined(__x86_64__)
 #include <immintrin.h>
-#endif
 
 #include <algorithm>
 #include <chrono>
@@ -44,14 +42,12 @@ void fill(const Arg& arg, std::byte* place) {
   });
 }
 
-// Out of all caches, written back to memory. Other CPUs than x86 keep it.
-void flush([[maybe_unused]] const Arg& arg, [[maybe_unused]] const std::byte* place) {
-#if defined(__x86_64__)
+// Out of all caches, written back to memory.
+void flush(const Arg& arg, const std::byte* place) {
   constexpr int64_t kLine = 64;
   parallel_range((arg_bytes(arg) + kLine - 1) / kLine, 1, kLine, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) _mm_clflush(place + i * kLine);
   });
-#endif
 }
 
 }  // namespace

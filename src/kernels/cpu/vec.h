@@ -1,10 +1,9 @@
-// The compiler's own vectors, as wide as the machine's registers. All arithmetic in kernels that
-// is not a GEMM goes through here.
+// The compiler's own vectors, as wide as the machine's registers: AVX-512 or AVX2, no less. The
+// products and all other fp32 arithmetic of the kernels are written with them; sums in double, the
+// losses' logarithms and what runs once for a sample are plain C++.
 #pragma once
 
-#if defined(__AVX__)
 #include <immintrin.h>
-#endif
 
 #include <cstdint>
 #include <cstring>
@@ -13,6 +12,10 @@
 
 #include "base/float16.h"
 #include "program/dtype.h"
+
+#if !defined(__AVX2__) || !defined(__FMA__) || !defined(__F16C__)
+#error "Ebb's kernels need at least x86-64-v3 (AVX2, FMA, F16C): -march=x86-64-v3 or newer"
+#endif
 
 namespace ebb::cpu {
 
@@ -72,12 +75,8 @@ inline void store(Bf16* p, Vec v) {
 inline Vec load(const F16* p) {
 #if defined(__AVX512F__)
   return _mm512_maskz_cvtph_ps(0xFFFF, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-#elif defined(__F16C__)
-  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 #else
-  Vec v;
-  for (int i = 0; i < kLanes; ++i) v[i] = static_cast<float>(p[i]);
-  return v;
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 #endif
 }
 
@@ -85,10 +84,8 @@ inline void store(F16* p, Vec v) {
 #if defined(__AVX512F__)
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                       _mm512_maskz_cvtps_ph(0xFFFF, v, _MM_FROUND_TO_NEAREST_INT));
-#elif defined(__F16C__)
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 #else
-  for (int i = 0; i < kLanes; ++i) p[i] = F16::nearest(v[i]);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 #endif
 }
 
@@ -138,41 +135,32 @@ inline void with_storage(DType type, Body body) {
 #if defined(__AVX512F__)
 inline Vec min(Vec a, Vec b) { return _mm512_maskz_min_ps(0xFFFF, a, b); }
 inline Vec max(Vec a, Vec b) { return _mm512_maskz_max_ps(0xFFFF, a, b); }
-#elif defined(__AVX__)
+#else
 inline Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
 inline Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
-#else
-inline Vec min(Vec a, Vec b) { return a < b ? a : b; }
-inline Vec max(Vec a, Vec b) { return a > b ? a : b; }
 #endif
 
-// a b + c, rounded once wherever the machine can: where bits matter, this does not depend on what
-// the compiler contracts.
+// a b + c, rounded once: where bits matter, this does not depend on what the compiler contracts.
 inline Vec multiply_add(Vec a, Vec b, Vec c) {
 #if defined(__AVX512F__)
   return _mm512_fmadd_ps(a, b, c);
-#elif defined(__FMA__)
-  return _mm256_fmadd_ps(a, b, c);
 #else
-  return a * b + c;
+  return _mm256_fmadd_ps(a, b, c);
 #endif
 }
 
 inline Vec sqrt(Vec x) {
 #if defined(__AVX512F__)
   return _mm512_maskz_sqrt_ps(0xFFFF, x);
-#elif defined(__AVX__)
-  return _mm256_sqrt_ps(x);
 #else
-  for (int i = 0; i < kLanes; ++i) x[i] = __builtin_sqrtf(x[i]);
-  return x;
+  return _mm256_sqrt_ps(x);
 #endif
 }
 
 // Lane i is lane Order::of(i) of a, or of b where that is kLanes or more.
 template <typename Order, int... kLane>
 inline Vec shuffle(Vec a, Vec b, std::integer_sequence<int, kLane...>) {
-  return __builtin_shuffle(a, b, VecI{Order::of(kLane)...});
+  return __builtin_shufflevector(a, b, Order::of(kLane)...);
 }
 template <typename Order>
 inline Vec shuffle(Vec a, Vec b) {
@@ -270,11 +258,9 @@ inline Vec exp(Vec x) {
 inline Vec reciprocal(Vec x) {
 #if defined(__AVX512F__)
   Vec r = _mm512_maskz_rcp14_ps(0xFFFF, x);
-#elif defined(__AVX__)
+#else
   Vec r = _mm256_rcp_ps(x);
   r = r * (splat(2.0f) - x * r);
-#else
-  Vec r = splat(1.0f) / x;
 #endif
   return r + r * (splat(1.0f) - x * r);
 }
@@ -285,8 +271,9 @@ inline Vec sigmoid(Vec x) {
   return reciprocal(splat(1.0f) + exp(max(splat(-87.0f), x) * splat(-1.0f)));
 }
 
-// Applies f to every element: f(index of the first lane, load) -> Vec, where load(p) reads the
-// lanes that exist and store_result writes them.
+// body(i, get, put) for every vector of [begin, end), i being its first element: get(p) reads from
+// p on, put(p, v) writes there, and both keep to the elements that exist. Lanes of the last vector
+// that do not are 0 when read.
 template <typename Body>
 inline void for_lanes(int64_t begin, int64_t end, Body body) {
   int64_t i = begin;

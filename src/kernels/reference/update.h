@@ -1,4 +1,4 @@
-// Twins of the optimizer's ops. The moments' factors are the doubles of the op's fp32 constants.
+// Twins of the optimizer's ops.
 #pragma once
 
 #include "kernels/reference/refs.h"
