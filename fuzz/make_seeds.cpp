@@ -4,9 +4,10 @@
 #include <zlib.h>
 
 #include "formats/atomic_file.h"
+#include "formats/data_json.h"
 #include "formats/model_json.h"
 #include "formats/safetensors.h"
-#include "image_fixture.h"
+#include "image_kinds_fixture.h"
 
 namespace ebb {
 namespace {
@@ -73,16 +74,34 @@ void checkpoint() {
                      {"ebb.updates", "12"},
                      {"ebb.loss_scale", "1024"},
                      {"ebb.clean_steps", "3"},
+                     {"ebb.average_start", "0.5"},
+                     {kDataKey, data_to_json({"images", 9, "0f", {"a", "b", "c"}, {2, 3, 4}})},
                      {"ebb.settings", "lr = 0.1\n"}},
                     false);
+  DitConfig flow = config;
+  flow.objective = Objective::flow;
+  flow.learn_sigma = false;
+  flow.qk_norm = QkNormKind::rms;
+  flow.classes = 0;
+  flow.blocks = {{1, 20}};
+  write_safetensors(to / "flow", {{"x", TensorType::F32, {1}, one}},
+                    {{"ebb.format", "1"},
+                     {kModelKey, model_to_json(flow)},
+                     {"ebb.step", "0"},
+                     {"ebb.samples", "0"},
+                     {"ebb.seed", "0"},
+                     {"ebb.pixels", "false"},
+                     {"ebb.settings", "ema = 0.99\nema-ramp = true\n"}},
+                    false);
   // Under the reference's names; of the tensors only the shapes are looked at.
-  const std::vector<std::byte> zeros(384);
+  const std::vector<std::byte> zeros(12);
   write_safetensors(to / "reference",
-                    {{"x_embedder.proj.weight", TensorType::U8, {384, 1, 1, 1}, zeros.data()},
+                    {{"x_embedder.proj.weight", TensorType::U8, {4, 1, 1, 1}, zeros.data()},
                      {"y_embedder.embedding_table.weight", TensorType::U8, {3, 1}, zeros.data()},
                      {"final_layer.linear.weight", TensorType::U8, {2, 1}, zeros.data()},
                      {"pos_embed", TensorType::U8, {1, 4, 1}, zeros.data()},
-                     {"blocks.0.attn.qkv.weight", TensorType::U8, {3, 1}, zeros.data()}},
+                     {"blocks.0.attn.qkv.weight", TensorType::U8, {12, 1}, zeros.data()},
+                     {"blocks.0.mlp.fc1.weight", TensorType::U8, {3, 1}, zeros.data()}},
                     {}, false);
 }
 
@@ -121,7 +140,9 @@ void idx() {
 
 void images() {
   using namespace image_fixture;
-  for (const char* folder : {"png", "jpeg"}) fs::create_directories(root / folder);
+  for (const char* folder : {"png", "jpeg", "webp", "webp_exact", "gif", "bmp", "exif"}) {
+    fs::create_directories(root / folder);
+  }
   make_png(root / "png/rgb", 5, 4, gradient(5, 4, 3));
   make_png(root / "png/gray16", 3, 3, gradient(3, 3, 2),
            {.colour = PNG_COLOR_TYPE_GRAY, .depth = 16});
@@ -134,6 +155,45 @@ void images() {
   make_jpeg(root / "jpeg/cmyk", 8, 8, gradient(8, 8, 4), {.space = JCS_CMYK, .quality = 30});
   make_jpeg(root / "jpeg/progressive", 17, 9, gradient(17, 9, 3),
             {.progressive = true, .quality = 30});
+
+  make_webp(root / "webp/lossy", 17, 9, opaque(gradient(17, 9, 3)), false);
+  make_webp(root / "webp/small", 6, 2, opaque(gradient(6, 2, 3)), false);
+  spill(root / "webp/animation",
+        webp_animation(slurp(root / "webp/small"), slurp(root / "webp/small")));
+  make_webp(root / "webp_exact/lossless", 17, 9, opaque(gradient(17, 9, 3)), true);
+  make_webp(root / "webp_exact/alpha", 9, 9, gradient(9, 9, 4), false);
+  make_webp(root / "webp_exact/small", 2, 1, {10, 20, 30, 255, 40, 50, 60, 0}, true);
+  spill(root / "webp_exact/animation",
+        webp_animation(slurp(root / "webp_exact/small"), slurp(root / "webp_exact/small")));
+  spill(root / "webp_exact/upright", webp_with_exif(gradient(3, 2, 3), 3, 2, tiff(5, true)));
+
+  make_gif(root / "gif/plain", 9, {.width = 9, .height = 9}, gif_numbers(81));
+  make_gif(root / "gif/interlaced", 9, {.width = 9, .height = 9, .interlaced = true},
+           gif_numbers(81));
+  make_gif(root / "gif/within", 9, {.left = 2, .top = 1, .transparent = 7}, gif_numbers(16));
+
+  spill(root / "bmp/rgb", bmp_bytes(4, 3, 24, 0, {}, gradient(4, 3, 3)));
+  spill(root / "bmp/down", bmp_bytes(4, -3, 32, 0, {}, gradient(4, 3, 4)));
+  spill(root / "bmp/bits",
+        bmp_bytes(9, 2, 1, 0, {0, 0, 0, 0, 255, 255, 255, 0}, {8, 1, 0, 0, 9, 0, 0, 0}));
+  spill(root / "bmp/nibbles", bmp_bytes(3, 2, 4, 0, Bytes(64, 9), gradient(4, 2, 1)));
+  spill(root / "bmp/bytes", bmp_bytes(4, 2, 8, 0, gradient(16, 16, 4), gradient(4, 2, 1)));
+  Bytes masks;
+  for (const uint32_t mask : {0xff0000u, 0xff00u, 0xffu, 0xff000000u}) {
+    append_number(masks, mask, 4);
+  }
+  spill(root / "bmp/masks", bmp_bytes(2, 2, 32, 3, masks, gradient(2, 2, 4), 56));
+  spill(root / "bmp/old", {'B', 'M', 42, 0, 0, 0, 0, 0, 0, 0, 34, 0, 0, 0, 12, 0, 0, 0, 1, 0, 2,
+                           0,   1,   0,  1, 0, 9, 9, 9, 5, 5, 5,  0, 0, 1, 0,  0, 0, 0, 0, 0, 0});
+
+  spill(root / "exif/little", tiff(6, true));
+  spill(root / "exif/big", tiff(8, false));
+  spill(root / "exif/jpeg", with_exif_jpeg(slurp(root / "jpeg/gray"), tiff(3, false)));
+  spill(root / "exif/png", with_exif_png(slurp(root / "png/rgb"), tiff(7, true)));
+  spill(root / "exif/webp", webp_with_exif(gradient(3, 2, 3), 3, 2, tiff(5, true)));
+  spill(
+      root / "exif/webp_prefixed",
+      webp_with_exif(gradient(3, 2, 3), 3, 2, joined({'E', 'x', 'i', 'f', 0, 0}, tiff(5, false))));
 }
 
 void toml() {

@@ -1,78 +1,15 @@
 // Pictures from a camera that was held sideways, and hostile EXIF.
 #include "formats/exif.h"
 
-#include <webp/encode.h>
-
 #include <random>
 
 #include "data/source.h"
-#include "image_fixture.h"
+#include "image_kinds_fixture.h"
 
 namespace ebb {
 namespace {
 
 using namespace image_fixture;
-
-void put(Bytes& bytes, uint32_t value, int count, bool little) {
-  for (int i = 0; i < count; ++i) {
-    bytes.push_back(static_cast<uint8_t>(value >> 8 * (little ? i : count - 1 - i)));
-  }
-}
-
-// A TIFF structure with a tag before the orientation and one after.
-Bytes tiff(int orientation, bool little) {
-  Bytes bytes = little ? Bytes{'I', 'I', '*', 0} : Bytes{'M', 'M', 0, '*'};
-  put(bytes, 8, 4, little);
-  put(bytes, 3, 2, little);
-  for (const uint32_t tag : {0x010fu, 0x0112u, 0x011au}) {
-    put(bytes, tag, 2, little);
-    put(bytes, 3, 2, little);
-    put(bytes, 1, 4, little);
-    put(bytes, static_cast<uint32_t>(tag == 0x0112 ? orientation : 7), 2, little);
-    put(bytes, 0, 2, little);
-  }
-  put(bytes, 0, 4, little);
-  return bytes;
-}
-
-Bytes joined(Bytes left, const Bytes& right) {
-  left.insert(left.end(), right.begin(), right.end());
-  return left;
-}
-
-Bytes with_exif_jpeg(const Bytes& jpeg, const Bytes& exif) {
-  Bytes out(jpeg.begin(), jpeg.begin() + 2);
-  out = joined(out, {0xff, 0xe1, 0, 8, 'h', 't', 't', 'p', ':', 0});  // XMP comes in APP1 too
-  out = joined(out, {0xff, 0xe1});
-  put(out, static_cast<uint32_t>(exif.size() + 8), 2, false);
-  out = joined(joined(out, {'E', 'x', 'i', 'f', 0, 0}), exif);
-  return joined(out, Bytes(jpeg.begin() + 2, jpeg.end()));
-}
-
-Bytes with_exif_png(const Bytes& png, const Bytes& exif) {
-  Bytes out(png.begin(), png.begin() + 33);  // up to the end of IHDR
-  put(out, static_cast<uint32_t>(exif.size()), 4, false);
-  out = joined(joined(out, {'e', 'X', 'I', 'f'}), exif);
-  put(out, 0, 4, false);  // a checksum that nobody looks at
-  return joined(out, Bytes(png.begin() + 33, png.end()));
-}
-
-// Lossless, so that pixels can be compared.
-Bytes webp_with_exif(const Bytes& rgb, int width, int height, const Bytes& exif) {
-  uint8_t* data = nullptr;
-  const size_t size = WebPEncodeLosslessRGB(rgb.data(), width, height, width * 3, &data);
-  const Bytes picture(data + 12, data + size);
-  WebPFree(data);
-  Bytes chunks = {'V', 'P', '8', 'X', 10, 0, 0, 0, 8, 0, 0, 0};  // 8: there is EXIF
-  put(chunks, static_cast<uint32_t>(width - 1), 3, true);
-  put(chunks, static_cast<uint32_t>(height - 1), 3, true);
-  chunks = joined(joined(chunks, picture), {'E', 'X', 'I', 'F'});
-  put(chunks, static_cast<uint32_t>(exif.size()), 4, true);
-  chunks = joined(chunks, exif);
-  Bytes file = {'R', 'I', 'F', 'F'};
-  put(file, static_cast<uint32_t>(chunks.size() + 4), 4, true);
-  return joined(joined(file, {'W', 'E', 'B', 'P'}), chunks);
-}
 
 TEST(Exif, BothByteOrdersAreRead) {
   for (const bool little : {false, true}) {

@@ -1,11 +1,8 @@
 // WebP, GIF and BMP as encoders write them, and as nobody should.
-#include <gif_lib.h>
-#include <webp/encode.h>
-
 #include <random>
 
 #include "formats/image_codecs.h"
-#include "image_fixture.h"
+#include "image_kinds_fixture.h"
 
 namespace ebb {
 namespace {
@@ -16,79 +13,10 @@ class ImageKinds : public ImageFiles {
  protected:
   void webp(const std::string& name, int width, int height, const Bytes& rgba,
             bool lossless) const {
-    uint8_t* data = nullptr;
-    const size_t size = lossless
-                            ? WebPEncodeLosslessRGBA(rgba.data(), width, height, width * 4, &data)
-                            : WebPEncodeRGBA(rgba.data(), width, height, width * 4, 95, &data);
-    spill(at(name), Bytes(data, data + size));
-    WebPFree(data);
+    make_webp(at(name), width, height, rgba, lossless);
   }
-  // Frames of one picture each on a canvas of 8x6, the first at (2, 4), the second at (0, 0).
-  Bytes animation(const Bytes& first, const Bytes& second) const {
-    Bytes chunks = {'V', 'P', '8', 'X', 10,  0,   0, 0, 0x12, 0, 0, 0, 7, 0, 0, 5,
-                    0,   0,   'A', 'N', 'I', 'M', 6, 0, 0,    0, 0, 0, 0, 0, 0, 0};
-    for (const Bytes* frame : {&first, &second}) {
-      const Bytes picture(frame->begin() + 12, frame->end());
-      chunks.insert(chunks.end(), {'A', 'N', 'M', 'F'});
-      put(chunks, static_cast<uint32_t>(picture.size() + 16), 4);
-      put(chunks, frame == &first ? 1 : 0, 3);
-      put(chunks, frame == &first ? 2 : 0, 3);
-      put(chunks, 1, 3);
-      put(chunks, 0, 3);
-      put(chunks, 100, 4);
-      chunks.insert(chunks.end(), picture.begin(), picture.end());
-    }
-    Bytes file = {'R', 'I', 'F', 'F'};
-    put(file, static_cast<uint32_t>(chunks.size() + 4), 4);
-    file.insert(file.end(), {'W', 'E', 'B', 'P'});
-    file.insert(file.end(), chunks.begin(), chunks.end());
-    return file;
-  }
-  // RGBA out of RGB.
-  static Bytes opaque(const Bytes& rgb) {
-    Bytes rgba;
-    for (size_t i = 0; i < rgb.size(); i += 3) {
-      rgba.insert(rgba.end(), {rgb[i], rgb[i + 1], rgb[i + 2], 255});
-    }
-    return rgba;
-  }
-
-  struct GifFrame {
-    int left = 0, top = 0, width = 4, height = 4;
-    bool interlaced = false;
-    int transparent = NO_TRANSPARENT_COLOR;
-  };
-  // Colour i is (i, 2 i, 255 - i).
   void gif(const std::string& name, int screen, const GifFrame& frame, const Bytes& indices) const {
-    int error = 0;
-    GifFileType* file = EGifOpenFileName(at(name).c_str(), false, &error);
-    ColorMapObject* map = GifMakeMapObject(64, nullptr);
-    for (int i = 0; i < 64; ++i) {
-      map->Colors[i] = {static_cast<GifByteType>(i), static_cast<GifByteType>(2 * i),
-                        static_cast<GifByteType>(255 - i)};
-    }
-    EGifSetGifVersion(file, true);
-    EGifPutScreenDesc(file, screen, screen, 8, 0, map);
-    GraphicsControlBlock control = {DISPOSAL_UNSPECIFIED, false, 0, frame.transparent};
-    GifByteType block[4];
-    EGifGCBToExtension(&control, block);
-    EGifPutExtension(file, GRAPHICS_EXT_FUNC_CODE, 4, block);
-    EGifPutImageDesc(file, frame.left, frame.top, frame.width, frame.height, frame.interlaced,
-                     nullptr);
-    Bytes copy = indices;
-    const auto line = [&](int y) {
-      EGifPutLine(file, copy.data() + size_t{1} * y * frame.width, frame.width);
-    };
-    if (frame.interlaced) {
-      const int first[] = {0, 4, 2, 1}, step[] = {8, 8, 4, 2};
-      for (int pass = 0; pass < 4; ++pass) {
-        for (int y = first[pass]; y < frame.height; y += step[pass]) line(y);
-      }
-    } else {
-      for (int y = 0; y < frame.height; ++y) line(y);
-    }
-    EGifCloseFile(file, &error);
-    GifFreeMapObject(map);
+    make_gif(at(name), screen, frame, indices);
   }
   static Bytes gif_colours(const Bytes& indices) {
     Bytes rgb;
@@ -96,34 +24,6 @@ class ImageKinds : public ImageFiles {
       rgb.insert(rgb.end(), {i, static_cast<uint8_t>(2 * i), static_cast<uint8_t>(255 - i)});
     }
     return rgb;
-  }
-  static Bytes numbers(int count) {
-    Bytes indices;
-    for (int i = 0; i < count; ++i) indices.push_back(static_cast<uint8_t>(i * 7 % 64));
-    return indices;
-  }
-
-  static void put(Bytes& bytes, uint32_t value, int count) {
-    for (int i = 0; i < count; ++i) bytes.push_back(static_cast<uint8_t>(value >> 8 * i));
-  }
-  // `more`: what follows a header of 40 bytes up to the pixels: masks or a palette.
-  static Bytes bmp(int width, int height, int bits, uint32_t compression, const Bytes& more,
-                   const Bytes& rows, uint32_t header = 40) {
-    Bytes bytes = {'B', 'M'};
-    const uint32_t pixels = static_cast<uint32_t>(54 + more.size());
-    put(bytes, pixels + static_cast<uint32_t>(rows.size()), 4);
-    put(bytes, 0, 4);
-    put(bytes, pixels, 4);
-    put(bytes, header, 4);
-    put(bytes, static_cast<uint32_t>(width), 4);
-    put(bytes, static_cast<uint32_t>(height), 4);
-    put(bytes, 1, 2);
-    put(bytes, static_cast<uint32_t>(bits), 2);
-    put(bytes, compression, 4);
-    for (int i = 0; i < 5; ++i) put(bytes, 0, 4);
-    bytes.insert(bytes.end(), more.begin(), more.end());
-    bytes.insert(bytes.end(), rows.begin(), rows.end());
-    return bytes;
   }
 };
 
@@ -162,7 +62,7 @@ TEST_F(ImageKinds, WebpOfEverySizeStaysInItsMemory) {
 TEST_F(ImageKinds, TheFirstFrameOfAnAnimatedWebpIsReadOnItsCanvas) {
   webp("one", 2, 1, {10, 20, 30, 255, 40, 50, 60, 0}, true);
   webp("two", 2, 1, {1, 1, 1, 255, 1, 1, 1, 255}, true);
-  spill(at("a.webp"), animation(slurp(at("one")), slurp(at("two"))));
+  spill(at("a.webp"), webp_animation(slurp(at("one")), slurp(at("two"))));
   Bytes wanted(8 * 6 * 3, 255);
   const Bytes pixel = {10, 20, 30};
   std::copy(pixel.begin(), pixel.end(), wanted.begin() + (4 * 8 + 2) * 3);
@@ -183,7 +83,7 @@ TEST_F(ImageKinds, WhatLibwebpTakesIsCounted) {
 }
 
 TEST_F(ImageKinds, TheFirstFrameOfAGifIsReadOnItsScreen) {
-  const Bytes indices = numbers(81);
+  const Bytes indices = gif_numbers(81);
   for (const bool interlaced : {false, true}) {
     gif("a.gif", 9, {.width = 9, .height = 9, .interlaced = interlaced}, indices);
     EXPECT_EQ(probe_image(at("a.gif")).whole, interlaced);
@@ -195,8 +95,8 @@ TEST_F(ImageKinds, TheFirstFrameOfAGifIsReadOnItsScreen) {
   const Bytes colour = gif_colours({8});
   std::copy(colour.begin(), colour.end(), wanted.begin() + (2 * 4 + 1) * 3);
   EXPECT_EQ(decoded(at("small.gif")), wanted);
-  gif("large.gif", 2, {.width = 4, .height = 4}, numbers(16));
-  EXPECT_EQ(decoded(at("large.gif")), gif_colours(numbers(16)));
+  gif("large.gif", 2, {.width = 4, .height = 4}, gif_numbers(16));
+  EXPECT_EQ(decoded(at("large.gif")), gif_colours(gif_numbers(16)));
 }
 
 TEST_F(ImageKinds, BmpOfTheCommonSortsIsRead) {
@@ -206,43 +106,44 @@ TEST_F(ImageKinds, BmpOfTheCommonSortsIsRead) {
   Bytes both = upper, turned = lower;
   both.insert(both.end(), lower.begin(), lower.end());
   turned.insert(turned.end(), upper.begin(), upper.end());
-  spill(at("a.bmp"), bmp(2, 2, 24, 0, {}, rows));
+  spill(at("a.bmp"), bmp_bytes(2, 2, 24, 0, {}, rows));
   EXPECT_EQ(decoded(at("a.bmp")), both);
-  spill(at("down.bmp"), bmp(2, -2, 24, 0, {}, rows));
+  spill(at("down.bmp"), bmp_bytes(2, -2, 24, 0, {}, rows));
   EXPECT_EQ(decoded(at("down.bmp")), turned);
 
   const Bytes quads = {1, 2, 3, 0, 10, 20, 30, 128};
-  spill(at("c.bmp"), bmp(2, 1, 32, 0, {}, quads));
+  spill(at("c.bmp"), bmp_bytes(2, 1, 32, 0, {}, quads));
   EXPECT_EQ(decoded(at("c.bmp")), (Bytes{3, 2, 1, 30, 20, 10}));  // the fourth byte is padding
   Bytes masks;
-  for (const uint32_t mask : {0xff0000u, 0xff00u, 0xffu, 0xff000000u}) put(masks, mask, 4);
-  spill(at("d.bmp"), bmp(2, 1, 32, 3, masks, quads, 56));
+  for (const uint32_t mask : {0xff0000u, 0xff00u, 0xffu, 0xff000000u})
+    append_number(masks, mask, 4);
+  spill(at("d.bmp"), bmp_bytes(2, 1, 32, 3, masks, quads, 56));
   EXPECT_EQ(decoded(at("d.bmp")), (Bytes{255, 255, 255, 142, 137, 132}));
 
   const Bytes palette = {0, 0, 0, 0, 9, 8, 7, 0};
   Bytes all = palette;
   all.resize(1024);
-  spill(at("e.bmp"), bmp(3, 1, 8, 0, all, {1, 0, 1, 0}));
+  spill(at("e.bmp"), bmp_bytes(3, 1, 8, 0, all, {1, 0, 1, 0}));
   EXPECT_EQ(decoded(at("e.bmp")), (Bytes{7, 8, 9, 0, 0, 0, 7, 8, 9}));
   EXPECT_EQ(probe_image(at("e.bmp")).channels, 3);
-  spill(at("f.bmp"), bmp(3, 1, 1, 0, palette, {0b10100000, 0, 0, 0}));
+  spill(at("f.bmp"), bmp_bytes(3, 1, 1, 0, palette, {0b10100000, 0, 0, 0}));
   EXPECT_EQ(decoded(at("f.bmp")), (Bytes{7, 8, 9, 0, 0, 0, 7, 8, 9}));
   Bytes gray;
-  for (int i = 0; i < 256; ++i) put(gray, static_cast<uint32_t>(i * 0x010101), 4);
-  spill(at("g.bmp"), bmp(2, 1, 8, 0, gray, {40, 41, 0, 0}));
+  for (int i = 0; i < 256; ++i) append_number(gray, static_cast<uint32_t>(i * 0x010101), 4);
+  spill(at("g.bmp"), bmp_bytes(2, 1, 8, 0, gray, {40, 41, 0, 0}));
   EXPECT_EQ(probe_image(at("g.bmp")).channels, 1);
-  spill(at("h.bmp"), bmp(2, 1, 8, 1, gray, {40, 41, 0, 0}));
+  spill(at("h.bmp"), bmp_bytes(2, 1, 8, 1, gray, {40, 41, 0, 0}));
   EXPECT_NE(refusal(at("h.bmp")).find("compressed"), std::string::npos);
 }
 
 TEST_F(ImageKinds, EveryTruncationIsRefused) {
   webp("a.webp", 24, 24, opaque(gradient(24, 24, 3)), true);
   webp("b.webp", 24, 24, opaque(gradient(24, 24, 3)), false);
-  gif("c.gif", 9, {.width = 9, .height = 9}, numbers(81));
-  gif("d.gif", 9, {.width = 9, .height = 9, .interlaced = true}, numbers(81));
-  spill(at("e.bmp"), bmp(8, 8, 24, 0, {}, gradient(8, 8, 3)));
+  gif("c.gif", 9, {.width = 9, .height = 9}, gif_numbers(81));
+  gif("d.gif", 9, {.width = 9, .height = 9, .interlaced = true}, gif_numbers(81));
+  spill(at("e.bmp"), bmp_bytes(8, 8, 24, 0, {}, gradient(8, 8, 3)));
   webp("one", 2, 1, {10, 20, 30, 255, 40, 50, 60, 0}, true);
-  spill(at("f.webp"), animation(slurp(at("one")), slurp(at("one"))));
+  spill(at("f.webp"), webp_animation(slurp(at("one")), slurp(at("one"))));
   for (const char* name : {"a.webp", "b.webp", "f.webp", "c.gif", "d.gif", "e.bmp"}) {
     const Bytes bytes = slurp(at(name));
     for (size_t length = 0; length < bytes.size(); ++length) {
@@ -256,13 +157,14 @@ TEST_F(ImageKinds, EveryTruncationIsRefused) {
 TEST_F(ImageKinds, MutationsNeverCrash) {
   webp("0", 19, 23, opaque(gradient(19, 23, 3)), true);
   webp("1", 19, 23, opaque(gradient(19, 23, 3)), false);
-  gif("2", 19, {.left = 2, .top = 1, .width = 16, .height = 18, .transparent = 3}, numbers(288));
-  gif("3", 9, {.width = 9, .height = 9, .interlaced = true}, numbers(81));
+  gif("2", 19, {.left = 2, .top = 1, .width = 16, .height = 18, .transparent = 3},
+      gif_numbers(288));
+  gif("3", 9, {.width = 9, .height = 9, .interlaced = true}, gif_numbers(81));
   Bytes palette(1024, 77);
-  spill(at("4"), bmp(16, 8, 8, 0, palette, gradient(16, 8, 1)));
-  spill(at("5"), bmp(8, 8, 32, 0, {}, gradient(8, 8, 4)));
+  spill(at("4"), bmp_bytes(16, 8, 8, 0, palette, gradient(16, 8, 1)));
+  spill(at("5"), bmp_bytes(8, 8, 32, 0, {}, gradient(8, 8, 4)));
   webp("one", 2, 1, {10, 20, 30, 255, 40, 50, 60, 0}, true);
-  spill(at("6"), animation(slurp(at("one")), slurp(at("one"))));
+  spill(at("6"), webp_animation(slurp(at("one")), slurp(at("one"))));
   std::mt19937 random(4321);
   int refused = 0;
   for (int round = 0; round < 7000; ++round) {

@@ -20,7 +20,8 @@ DrawingProgress::DrawingProgress(StatusLine& line, int64_t count, const SamplerS
 void DrawingProgress::show(int64_t drawn, int step) {
   const int64_t batches = (count_ + spec_.batch - 1) / spec_.batch;
   const auto all = static_cast<double>(batches * spec_.steps);
-  const auto done = static_cast<double>(drawn / spec_.batch * spec_.steps + step);
+  const int64_t done_batches = drawn / spec_.batch;
+  const auto done = static_cast<double>(done_batches * spec_.steps + step);
   const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
   const bool last = done == all, plain = cadence_.due();
   if (last && !aside_) {
