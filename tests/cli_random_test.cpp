@@ -12,6 +12,7 @@ class CliMemoryRandom : public CliTest {
     write_idx();
     write_features();
     fs::create_directories(at("disk"));
+    launch_.seconds = 300;  // a deep plan on a busy machine
   }
 
   int below(int count) { return static_cast<int>(random_() % static_cast<uint64_t>(count)); }
