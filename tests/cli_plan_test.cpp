@@ -2,6 +2,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/threads.h"
 #include "cli_fixture.h"
 
 namespace ebb::cli_fixture {
@@ -242,6 +243,40 @@ TEST_F(CliPlan, TheRecipeForPhotosIsAPlanAndARun) {
   succeed(Args{"train", "--data", "idx", "--out", "r", "--image-size", "8", "--steps", "1",
                "--batch", "2", "--save-every", "0", "--sample-every", "0"} +
           recipe);
+}
+
+TEST_F(CliPlan, AbsurdSizesAreRefusedAtOnce) {
+  launch_.seconds = 10;
+  for (const Args& sizes :
+       {Args{"--width", "65536", "--depth", "1024", "--heads", "1024", "--patch", "2", "--batch",
+             "1048576"},
+        Args{"--width", "4", "--depth", "1", "--heads", "1", "--patch", "1", "--image-size",
+             "16384", "--batch", "1048576"},
+        Args{"--width", "65536", "--depth", "1", "--heads", "1", "--patch", "1", "--image-size",
+             "16384", "--channels", "1024", "--batch", "1024"}}) {
+    const Result result = run(Args{"plan", "--json"} + sizes);
+    expect_refused(result, 2, {});
+    EXPECT_TRUE(result.out.empty());
+  }
+}
+
+TEST_F(CliPlan, MoreThreadsThanCpusAreCalibratedAsTheCpusAre) {
+  calibrate(allowed_cpus());
+  launch_.seconds = 20;
+  const Result result =
+      succeed({"plan", "--model", "DiT-S/8", "--batch", "2", "--threads", "1024", "--json"});
+  EXPECT_FALSE(contains(result.err, "calibration")) << result.story();
+}
+
+TEST_F(CliPlan, HoldsTheDataToWhatTrainHoldsItTo) {
+  std::string images = {0, 0, 8, 3, 0, 0, 64, 0, 0, 0, 0, 32, 0, 0, 0, 32};  // 16 MiB
+  images.resize(16 + (16 << 20), 'x');
+  spill(at("large/train-images-idx3-ubyte"), images);
+  for (const std::string verb : {"train", "plan"}) {
+    Args args = training("run", {"--steps", "1", "--memory", "24M"}, "large");
+    args[0] = verb;
+    expect_refused(run(args), 4, {"16.0 MiB", "12.0 MiB"});
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/preview.h"
+#include "cli/resolve.h"
 #include "cli/verbs.h"
 #include "data/source.h"
 #include "formats/input_file.h"
@@ -26,10 +27,7 @@ using Json = nlohmann::ordered_json;
 
 // As `ebb train` opens it without --memory, so that both count the same.
 std::unique_ptr<Source> open_like_train(const Settings& s) {
-  SourceOptions options;
-  options.image_size = s.image_size;
-  options.memory_limit = default_budget_bytes() / 2;
-  return open_source(s.target, options);
+  return open_source(s.target, resolve_source(s, default_budget_bytes()));
 }
 
 constexpr size_t kListedClasses = 20;

@@ -20,6 +20,7 @@ struct Answer {
   RunSpec spec;
   PlannedRun run;
   Outlook outlook;
+  std::string fewer_pictures = {};
 
   const Plan& step() const { return run.step_plan(); }
   std::vector<Part> parts() const {
@@ -29,20 +30,18 @@ struct Answer {
   int64_t gap() const { return run.plans.arena_bytes - step().ledger.total() + step().ledger.gap; }
 };
 
-std::unique_ptr<Source> data_of(const Settings& s) {
+std::unique_ptr<Source> data_of(const Settings& s, int64_t budget) {
   if (!s.has("data")) return nullptr;
-  SourceOptions options;
-  options.image_size = s.image_size;
-  options.channels = static_cast<int>(s.channels);
+  SourceOptions options = resolve_source(s, budget);
   options.verify = false;
   return open_source(s.data, options);
 }
 
-TrainOptions options_of(Settings& s, const Source* source) {
+TrainOptions options_of(Settings& s, const Source* source, int64_t budget) {
   const DataInfo* info = source != nullptr ? &source->info() : nullptr;
   const DitConfig config = resolve_model(s, info);
   TrainOptions options = resolve_training(s, config, info);
-  options.budget_bytes = resolve_budget(s);
+  options.budget_bytes = budget;
   return options;
 }
 
@@ -111,6 +110,7 @@ void print_json(const Answer& a) {
   j["total_seconds"] = known(a.outlook.total_seconds());
   j["first_picture_seconds"] = known(a.outlook.first_picture_seconds());
   j["first_checkpoint_seconds"] = known(a.outlook.first_checkpoint_seconds());
+  j["drawing_seconds"] = a.outlook.drawing_seconds;
   j["checkpoint_bytes"] = a.outlook.checkpoint_bytes;
   j["disk_total_bytes"] = known(a.outlook.disk_bytes());
   fmt::print("{}\n", j.dump(2));
@@ -209,6 +209,7 @@ void print_table(const Answer& a, const CostModel& costs) {
   fmt::print("  {} predicted\n",
              format_rate(static_cast<double>(a.run.step.batch) / a.run.seconds));
   print_outlook(a.outlook, 0, "  ");
+  if (!a.fewer_pictures.empty()) fmt::print("  {}\n", a.fewer_pictures);
 }
 
 int print_largest(const RunSpec& spec, const LargestBatch& largest, bool json) {
@@ -232,8 +233,9 @@ int run_plan(Settings s) {
   resolve_threads(s);
   const bool max = s.batch == 0;
   if (max) s.batch = 1;
-  const auto source = data_of(s);
-  const TrainOptions options = options_of(s, source.get());
+  const int64_t budget = resolve_budget(s);
+  const auto source = data_of(s, budget);
+  TrainOptions options = options_of(s, source.get(), budget);
   if (!s.json) say_default_model(s);
   Answer answer{run_spec(options, source.get()), {}, {}};
   const CostModel costs = machine_costs(resolve_offload(s));
@@ -241,11 +243,16 @@ int run_plan(Settings s) {
     const auto with_batch = [&](int64_t batch) {
       Settings changed = s;
       changed.batch = batch;
-      return run_spec(options_of(changed, source.get()), source.get());
+      return run_spec(options_of(changed, source.get(), budget), source.get());
     };
     return print_largest(answer.spec, largest_batch(with_batch, costs), s.json);
   }
   answer.run = plan_run_and_floor(answer.spec, costs);
+  answer.fewer_pictures = afford_pictures(options, pictures_given(s), answer.run, costs);
+  if (!answer.fewer_pictures.empty()) {
+    answer.spec = run_spec(options, source.get());
+    answer.run = plan_run_and_floor(answer.spec, costs);
+  }
   answer.outlook = outlook_of(options, answer.run, costs);
   if (s.json) {
     print_json(answer);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "cli/classes.h"
 #include "formats/model_json.h"
 #include "run/disk_store.h"
 #include "train/budget.h"
@@ -57,6 +58,14 @@ int64_t resolve_budget(const Settings& s) {
                      format_size(available)));
   }
   return s.memory;
+}
+
+SourceOptions resolve_source(const Settings& s, int64_t budget) {
+  SourceOptions options;
+  options.image_size = s.image_size;
+  options.channels = static_cast<int>(s.channels);
+  options.memory_limit = budget / 2;
+  return options;
 }
 
 DitConfig resolve_model(Settings& s, const DataInfo* data) {
@@ -272,12 +281,29 @@ TrainOptions resolve_training(const Settings& s, const DitConfig& config, const 
   if (o.sample_every > 0) {
     o.sampler = resolve_sampler(s, config, data == nullptr || data->pixels);
     if (!o.step.ema) o.sampler.weights_prefix = "";
-    const int64_t classes = std::max<int64_t>(1, std::min<int64_t>(config.classes, 10));
-    for (int64_t c = 0; c < classes; ++c) o.sample_classes.push_back(static_cast<int32_t>(c));
+    constexpr int64_t kMostClasses = 8, kMostTogether = 64;
+    static const std::vector<std::string> kNoNames;
+    o.sample_classes =
+        s.sample_classes.empty()
+            ? spread_classes(config.classes, kMostClasses)
+            : parse_classes(s.sample_classes,
+                            s.has("sample-classes") ? s.given.at("sample-classes") : "",
+                            config.classes, data != nullptr ? data->class_names : kNoNames);
     o.samples_each = s.count;
-    o.sampler.batch = std::min<int64_t>(classes * s.count, 64);
+    o.sampler.batch = std::min(std::ssize(o.sample_classes) * s.count, kMostTogether);
   }
   return o;
+}
+
+PicturesGiven pictures_given(const Settings& s) {
+  return {s.has("sample-classes"), s.has("count")};
+}
+
+void settle_pictures(Settings& s, const TrainOptions& options) {
+  s.sample_every = options.sample_every;
+  if (options.sample_every == 0) return;
+  s.count = options.samples_each;
+  s.sample_classes = fmt::format("{}", fmt::join(options.sample_classes, ","));
 }
 
 }  // namespace ebb

@@ -7,6 +7,7 @@
 #include "cli/settings.h"
 #include "data/source.h"
 #include "model/config.h"
+#include "train/pictures.h"
 #include "train/trainer.h"
 
 namespace ebb {
@@ -17,6 +18,9 @@ void resolve_threads(const Settings& settings);
 
 // --memory, or 80 % of what is available; a budget above the machine is warned of.
 int64_t resolve_budget(const Settings& settings);
+
+// How the data of a run is opened: what it holds is at most half of the budget.
+SourceOptions resolve_source(const Settings& settings, int64_t budget);
 
 // The model: named size < single sizes < data (image size, channels, classes). Without data,
 // latents of 256x256 ImageNet. Writes what was resolved back into `settings`.
@@ -41,6 +45,10 @@ void settle(Settings& settings, const Choices& choices);
 // Everything of a training run but the data itself. `count`: samples of the data, for --epochs.
 TrainOptions resolve_training(const Settings& settings, const DitConfig& config,
                               const DataInfo* data);
+
+// What of the pictures while training was said, and what they have become, for a resumed run.
+PicturesGiven pictures_given(const Settings& settings);
+void settle_pictures(Settings& settings, const TrainOptions& options);
 
 SamplerSpec resolve_sampler(const Settings& settings, const DitConfig& config, bool pixels);
 

@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/classes.h"
 #include "cli/resolve.h"
 #include "cli/verbs.h"
 #include "formats/atomic_file.h"
@@ -18,6 +18,7 @@
 #include "train/checkpoint.h"
 #include "train/drawing_progress.h"
 #include "train/outside.h"
+#include "train/pictures.h"
 #include "train/signals.h"
 
 namespace ebb {
@@ -37,46 +38,11 @@ fs::path checkpoint_of(const std::string& from) {
        "train with --save-every, or give the checkpoint's file");
 }
 
-// The label of a class that is given by number or by name; a number always is one.
-int32_t class_named(const std::string& word, const CheckpointInfo& info) {
-  const int64_t classes = info.config.classes;
-  const std::vector<std::string>& names = info.data.names;
-  int64_t value = -1;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  const bool number = error == std::errc() && end == word.data() + word.size();
-  const auto named = std::find(names.begin(), names.end(), word);
-  if (!number && named != names.end()) value = named - names.begin();
-  if (value >= 0 && value < classes) return static_cast<int32_t>(value);
-  const std::string wanted = fmt::format("a number from 0 to {}", classes - 1);
-  if (classes == 0) {
-    fail(Exit::usage, fmt::format("--classes: found '{}', but the model has none", printable(word)),
-         "leave --classes out");
-  }
-  if (number || names.empty()) {
-    fail(Exit::usage,
-         fmt::format("--classes: found '{}', but the model has {} classes{}", printable(word),
-                     classes, names.empty() ? " without names" : ""),
-         "wanted " + wanted);
-  }
-  fail(Exit::usage,
-       fmt::format("--classes: no class is named '{}'{}", printable(word),
-                   did_you_mean(word, names)),
-       fmt::format("wanted {}, or a name such as {}; a name with a comma in it only by its number",
-                   wanted, printable(names.front())));
-}
-
 std::vector<int32_t> classes_of(const Settings& s, const CheckpointInfo& info) {
-  std::vector<int32_t> classes;
   if (!s.sample_classes.empty()) {
-    for (const std::string& word : split(s.sample_classes, ',')) {
-      classes.push_back(class_named(word, info));
-    }
-    return classes;
+    return parse_classes(s.sample_classes, "--classes", info.config.classes, info.data.names);
   }
-  for (int64_t c = 0; c < std::max<int64_t>(1, info.config.classes); ++c) {
-    classes.push_back(static_cast<int32_t>(c));
-  }
-  return classes;
+  return spread_classes(info.config.classes, std::max<int64_t>(1, info.config.classes));
 }
 
 struct Planned {

@@ -176,6 +176,8 @@ List record_settings() {
           whole("save-every", &Settings::save_every, 0, "steps between checkpoints; 0 never saves"),
           whole("keep", &Settings::keep, 0, "newest checkpoints kept; 0 keeps all"),
           whole("sample-every", &Settings::sample_every, 0, "steps between pictures; 0 draws none"),
+          otherwise("8, spread over all", text("sample-classes", &Settings::sample_classes, "A,B,C",
+                                               "classes of those pictures, by number or name")),
           whole("log-every", &Settings::log_every, 0, "steps between lines when not on a terminal"),
       });
 }

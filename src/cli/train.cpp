@@ -33,11 +33,7 @@ int run_train(Settings s) {
   }
   resolve_threads(s);
   const int64_t budget = resolve_budget(s);
-  SourceOptions source_options;
-  source_options.image_size = s.image_size;
-  source_options.channels = static_cast<int>(s.channels);
-  source_options.memory_limit = budget / 2;
-  const auto source = open_source(s.data, source_options);
+  const auto source = open_source(s.data, resolve_source(s, budget));
   const DitConfig config = resolve_model(s, &source->info());
   say_default_model(s);
   TrainOptions options = resolve_training(s, config, &source->info());
@@ -46,7 +42,13 @@ int run_train(Settings s) {
   // below for that reason, not for this one.
   if (s.resume && s.micro_batch > s.batch) options.forced.micro_batch.reset();
   const CostModel costs = machine_costs(options.offload);
-  const PlannedRun planned = plan_fitting_run(run_spec(options, source.get()), costs);
+  PlannedRun planned = plan_fitting_run(run_spec(options, source.get()), costs);
+  options.fewer_pictures = afford_pictures(options, pictures_given(s), planned, costs);
+  if (!options.fewer_pictures.empty()) {
+    planned = {};  // gone before the next is made
+    planned = plan_fitting_run(run_spec(options, source.get()), costs);
+    settle_pictures(s, options);
+  }
   settle(s, planned.step.choices);
   make_absolute(s);
   options.settings = settings_toml("train", s);

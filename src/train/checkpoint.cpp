@@ -161,6 +161,12 @@ void prune_checkpoints(const std::filesystem::path& run, int64_t keep) {
   }
 }
 
+int64_t checkpoint_heap_bytes(const DitConfig& config, bool ema) {
+  constexpr int64_t kEach = 1200, kInReserve = 1000;
+  const auto specs = static_cast<int64_t>(parameters(config).size());
+  return kEach * std::max<int64_t>(0, specs * (ema ? 4 : 3) - kInReserve);
+}
+
 CheckpointInfo read_info(const SafetensorsReader& file) {
   const std::string where = file.path().string();
   if (const std::string format = field(file, "ebb.format"); format != kFormat) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "train/pictures.h"
 #include "train/trainer.h"
 
 namespace ebb {
@@ -65,11 +66,9 @@ Outlook outlook_of(const TrainOptions& o, const PlannedRun& planned, const CostM
     outlook.checkpoints = saves > 0 && kept > 0 ? std::min(saves, kept) : std::max(saves, kept);
   }
   if (planned.sampler) {
-    const SamplerSpec& sampler = *planned.sampler;
     const auto pictures = static_cast<int64_t>(o.sample_classes.size()) * o.samples_each;
-    const double batch = predicted_seconds(planned.plans.plans[1].program, costs) +
-                         sampler.steps * predicted_seconds(planned.plans.plans[2].program, costs);
-    outlook.drawing_seconds = static_cast<double>(times(pictures, sampler.batch)) * batch;
+    outlook.drawing_seconds =
+        drawing_seconds(o.config, *planned.sampler, pictures, planned.sampler->batch, costs);
   }
   return outlook;
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "formats/data_json.h"
+#include "train/checkpoint.h"
 #include "train/trainer.h"
 
 namespace ebb {
@@ -36,10 +37,13 @@ int64_t names_bytes(const DataInfo& info) {
 RunSpec run_spec(const TrainOptions& o, const Source* source) {
   RunSpec spec{o.name, o.config, o.step, {}, o.forced, o.budget_bytes};
   if (o.sample_every > 0) spec.sampler = o.sampler;
+  if (o.save_every > 0 || o.resume) {
+    spec.held_bytes = checkpoint_heap_bytes(o.config, o.step.ema);
+  }
   if (source == nullptr) return spec;
   spec.step.loader_bytes = Loader::memory_bytes(*source, loader_options(o));
   spec.data_bytes = source->held_bytes();
-  spec.held_bytes = o.loader_threads * source->heap_bytes();
+  spec.held_bytes += o.loader_threads * source->heap_bytes();
   spec.held_bytes += names_bytes(source->info());
   if (o.sample_every > 0) spec.held_bytes += sample_output(o, *source, 0).held_bytes();
   return spec;

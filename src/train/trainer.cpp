@@ -223,6 +223,7 @@ class Trainer {
     print_memory(planned_, o_.budget_bytes);
     print_techniques(o_.config, planned_);
     print_outlook(o_.outlook, done_, "");
+    if (!o_.fewer_pictures.empty()) fmt::print("{}\n", o_.fewer_pictures);
     if (done_ > 0) fmt::print("resumed after step {}\n", done_);
     const std::string storage = storage_text(planned_.step.choices.storage);
     if (!converted_from_.empty() && converted_from_ != storage) {

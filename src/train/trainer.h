@@ -41,8 +41,9 @@ struct TrainOptions {
   Forced forced;                       // techniques that the user has decided on
   SamplerSpec sampler;                 // of the pictures every sample_every steps
   std::vector<int32_t> sample_classes;
-  int64_t samples_each = 0;  // of each class
-  Outlook outlook;           // what the run says of itself when it starts
+  int64_t samples_each = 0;    // of each class
+  std::string fewer_pictures;  // why they are not what they are by default; "": they are
+  Outlook outlook;             // what the run says of itself when it starts
 };
 
 Loader::Options loader_options(const TrainOptions& options);
