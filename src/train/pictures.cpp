@@ -25,7 +25,8 @@ double drawing_seconds(const DitConfig& config, SamplerSpec sampler, int64_t pic
   const std::vector<Program> programs = sampler_programs(config, sampler, cpu_device());
   const double once =
       predicted_seconds(programs[0], costs) + sampler.steps * predicted_seconds(programs[1], costs);
-  return static_cast<double>((pictures + sampler.batch - 1) / sampler.batch) * once;
+  const int64_t batches = (pictures + sampler.batch - 1) / sampler.batch;
+  return static_cast<double>(batches) * once;
 }
 
 std::string afford_pictures(TrainOptions& o, const PicturesGiven& given, const PlannedRun& planned,
