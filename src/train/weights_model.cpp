@@ -27,6 +27,11 @@ class ShapesOf {
     c.width = embed[0];
     c.channels = embed[1];
     c.patch = embed[2];
+    if (embed[3] != c.patch) {
+      refuse(fmt::format("x_embedder.proj.weight has patches of {}x{}, wanted square ones", c.patch,
+                         embed[3]),
+             kWanted);
+    }
     c.classes = has("y_embedder.embedding_table.weight")
                     ? shape("y_embedder.embedding_table.weight", 2)[0] - 1
                     : 0;
