@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 
 #include "formats/data_json.h"
 #include "train/checkpoint.h"
+#include "train/status_line.h"
 #include "train/trainer.h"
 
 namespace ebb {
@@ -47,6 +49,23 @@ RunSpec run_spec(const TrainOptions& o, const Source* source) {
   spec.held_bytes += names_bytes(source->info());
   if (o.sample_every > 0) spec.held_bytes += sample_output(o, *source, 0).held_bytes();
   return spec;
+}
+
+std::vector<std::string> closing_lines(const TrainOptions& o, const Source& source, int64_t done) {
+  const auto saved = newest_checkpoint(o.out);
+  std::vector<std::string> lines = {fmt::format(
+      "done: {} steps; {}", done, saved ? "checkpoint " + saved->string() : "nothing was saved")};
+  const bool draws = o.sample_every > 0;
+  if (draws) lines.push_back(fmt::format("pictures: {}/", (o.out / "samples").string()));
+  if (!saved) return lines;
+  std::string how;
+  if (draws) how += fmt::format(" --steps {}", o.sampler.steps);
+  if (draws && o.config.classes > 0) how += fmt::format(" --guidance {}", o.sampler.guidance);
+  const auto grid = o.out / (source.info().pixels ? "grid.png" : "latents.npy");
+  lines.push_back(fmt::format("draw more: {} sample --from {} --count 8{} --out {}",
+                              shell_word(program_invocation_name), shell_word(o.out.string()), how,
+                              shell_word(grid.string())));
+  return lines;
 }
 
 Scalars step_scalars(const TrainOptions& o, int64_t k, int64_t updates) {

@@ -94,7 +94,7 @@ class Trainer {
                        last_not_finite_, saved_ == done_ ? saved_text() : ""),
            "try a smaller --lr, --clip 1 or --warmup");
     }
-    say_end(progress);
+    for (const std::string& line : closing_lines(o_, source_, done_)) progress.say(line);
     return 0;
   }
 
@@ -241,26 +241,6 @@ class Trainer {
   std::span<T> host_span(T* data, const char* name) const {
     const Program& program = planned_.step_plan().program;
     return {data, static_cast<size_t>(program.buffer(program.at(name)).bytes()) / sizeof(T)};
-  }
-
-  // Where everything is, and what to type next.
-  void say_end(Progress& progress) const {
-    const auto saved = newest_checkpoint(o_.out);
-    progress.say(fmt::format("done: {} steps; {}", done_,
-                             saved ? "checkpoint " + saved->string() : "nothing was saved"));
-    if (o_.sample_every > 0) {
-      progress.say(fmt::format("pictures: {}/", (o_.out / "samples").string()));
-    }
-    if (!saved) return;
-    std::string how;
-    if (o_.sample_every > 0) how += fmt::format(" --steps {}", o_.sampler.steps);
-    if (o_.sample_every > 0 && o_.config.classes > 0) {
-      how += fmt::format(" --guidance {}", o_.sampler.guidance);
-    }
-    const auto grid = o_.out / (source_.info().pixels ? "grid.png" : "latents.npy");
-    progress.say(fmt::format("draw more: {} sample --from {} --count 8{} --out {}",
-                             shell_word(program_invocation_name), shell_word(o_.out.string()), how,
-                             shell_word(grid.string())));
   }
 
   StepRecord one_step(Loader& loader) {

@@ -54,6 +54,10 @@ OutputSpec sample_output(const TrainOptions& options, const Source& source, int6
 // What a training run needs planned. Without a source, the loader's memory is left out.
 RunSpec run_spec(const TrainOptions& options, const Source* source);
 
+// What a run says when it is done: where everything is, and what to type next.
+std::vector<std::string> closing_lines(const TrainOptions& options, const Source& source,
+                                       int64_t done);
+
 // lr, Adam's bias corrections and EMA decay of step k (0-based), before which `updates` steps were
 // applied.
 Scalars step_scalars(const TrainOptions& options, int64_t k, int64_t updates);
