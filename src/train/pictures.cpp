@@ -45,7 +45,8 @@ std::string afford_pictures(TrainOptions& o, const PicturesGiven& given, const P
   while (classes > 1 && !given.classes && seconds(classes, each) > most) {
     classes -= (classes + 7) / 8;
   }
-  const bool affordable = seconds(classes, each) <= most;
+  // Who says how many, or of what, wants some.
+  const bool affordable = seconds(classes, each) <= most || given.classes || given.each;
   if (affordable && classes == wanted && each == o.samples_each) return "";
   const std::string why =
       fmt::format("{:.0f} % of the {} between them; --count and --sample-classes say otherwise",

@@ -22,8 +22,9 @@ struct PicturesGiven {
   bool classes = false, each = false;
 };
 
-// Draws fewer of each class, then fewer classes, then none, until they can be afforded. Says in one
-// line what has changed; then the run must be planned again. "": nothing.
+// Draws fewer of each class, then fewer classes, until they can be afforded; where nothing was said
+// of them, then none. Says in one line what has changed; then the run must be planned again. "":
+// nothing.
 std::string afford_pictures(TrainOptions& options, const PicturesGiven& given,
                             const PlannedRun& planned, const CostModel& costs);
 
