@@ -47,7 +47,7 @@ class CliMemoryRandom : public CliTest {
 // EBB_RANDOM_RUNS says how many; a few take part in every ./check.
 TEST_F(CliMemoryRandom, RunsStayWithinAControlGroupOfTheirBudget) {
   const char* wanted = std::getenv("EBB_RANDOM_RUNS");
-  const int runs = wanted ? std::atoi(wanted) : 12;
+  const int runs = wanted ? std::atoi(wanted) : 8;
   int tight = 0;
   for (int i = 0; i < runs; ++i) {
     const Args chosen = settings();
