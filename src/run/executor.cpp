@@ -220,14 +220,18 @@ void Executor::run_op_checked(int index, int64_t iteration, const Scalars& scala
   const auto declare = [&](int64_t begin, int64_t bytes) {
     std::fill_n(declared.begin() + begin, bytes, uint8_t{1});
   };
+  // Other threads may be writing what is the host's: it is not even read here.
+  std::vector<std::byte> before(plan_.bytes);
   for (size_t id = 0; id < program.buffers.size(); ++id) {
     if (host_owned_[id]) declare(plan_.offsets[id], program.buffers[id].bytes());
+  }
+  for (int64_t i = 0; i < plan_.bytes; ++i) {
+    if (!declared[i]) before[i] = arena_[i];
   }
   for (const auto* list : {&op.reads, &op.writes, &op.updates}) {
     for (const Buf b : *list) declare(place(b, iteration) - arena_, program.buffer(b).bytes());
   }
   if (op.scratch) declare(plan_.offsets[op.scratch.id], program.buffer(op.scratch).bytes());
-  const std::vector<std::byte> before(arena_, arena_ + plan_.bytes);
   for (int64_t i = 0; i < plan_.bytes; ++i) {
     if (!declared[i]) arena_[i] = std::byte{kPoison};
   }
