@@ -7,7 +7,8 @@ packages="g++ cmake ninja-build pkg-config libdnnl-dev libfmt-dev nlohmann-json3
 test_packages="libgtest-dev libzip-dev libbenchmark-dev clang clang-format clang-tidy
   libclang-rt-14-dev libomp-dev"
 
-say() { printf '\n== %s\n' "$*"; }
+# say WORDS: a heading, with the minutes and seconds since the start.
+say() { printf '\n== %d:%02d %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; }
 
 # install_packages NAME...: those that are not there yet, with apt.
 install_packages() {
