@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
-#include "cli/profile.h"
+#include "report/op_shares.h"
 #include "kernels/cpu/calibrate.h"
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/trial.h"

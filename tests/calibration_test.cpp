@@ -1,5 +1,5 @@
 // The cache of the cost model: what is kept, what is refused, what is measured again.
-#include "train/calibration.h"
+#include "machine/calibration.h"
 
 #include <gtest/gtest.h>
 

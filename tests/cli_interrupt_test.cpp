@@ -5,7 +5,7 @@
 #include <csignal>
 
 #include "cli_fixture.h"
-#include "train/signals.h"
+#include "cli/signals.h"
 
 namespace ebb::cli_fixture {
 namespace {

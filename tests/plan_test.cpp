@@ -122,7 +122,7 @@ TEST(Plans, RefuseResidentsOfTwoSizes) {
   wider.classes = 6;
   SamplerSpec spec = sampler_spec(wider);
   EXPECT_THROW(make_plans({write_step(small_config(), step_spec(1), cpu_device()),
-                           write_sampler_step(wider, spec, cpu_device())}),
+                           sampler_programs(wider, spec, cpu_device())[1]}),
                Bug);
 }
 
@@ -131,19 +131,19 @@ TEST(Plans, ASamplerBetweenTwoStepsLeavesTheTrainingUntouched) {
   const OneThread one_thread;
   for (const Objective objective : {Objective::ddpm, Objective::flow}) {
     const DitConfig config = uneven_config(objective);
-    const auto start = [&](Machine& machine) {
+    const auto start = [&](Rig& machine) {
       machine.set_weights(config);
       machine.set_batch(config, 2);
       machine.executor().run(training_scalars(0));
     };
-    const auto finish = [&](Machine& machine) {
+    const auto finish = [&](Rig& machine) {
       machine.set_batch(config, 2);
       machine.executor().run(training_scalars(1));
       return machine.residents() + std::to_string(machine.get(kLoss)[0]);
     };
-    Machine alone(step_and_sampler(config, 2));
+    Rig alone(step_and_sampler(config, 2));
     start(alone);
-    Machine disturbed(step_and_sampler(config, 2));
+    Rig disturbed(step_and_sampler(config, 2));
     start(disturbed);
     const std::string before = disturbed.residents();
     const SamplerSpec spec = sampler_spec(config);

@@ -35,9 +35,6 @@ struct StepSpec {
   Choices choices;
 };
 
-// The update of one tensor; without the number that keys its random bits.
-AdamW adamw_of(const ParamSpec& param, const StepSpec& spec, const Storage& storage);
-
 // Equal micro-batches run in a loop; what is left over is a part of its own.
 struct Part {
   int64_t first, size, count;  // first sample; samples of a micro-batch; micro-batches
@@ -46,6 +43,7 @@ std::vector<Part> micro_batches(int64_t batch, int64_t micro_batch);
 int64_t micro_batch_count(int64_t batch, int64_t micro_batch);
 
 // Names that the host uses.
+inline constexpr const char* kStepProgram = "step";
 inline constexpr const char* kLoaderMemory = "loader.memory";  // (loader_bytes) u8
 inline constexpr const char* kBatchX = "batch.x";              // (B, C, S, S) clean input
 inline constexpr const char* kBatchY = "batch.y";              // (B) i32

@@ -8,7 +8,8 @@ namespace ebb {
 
 const char* purpose_name(Purpose purpose) {
   constexpr const char* kNames[kPurposes] = {"weight",     "gradient", "moment", "ema",
-                                             "activation", "scratch",  "data",   "exchange"};
+                                             "activation", "scratch",  "data",   "staging",
+                                             "exchange"};
   return kNames[static_cast<int>(purpose)];
 }
 

@@ -407,18 +407,20 @@ struct FlowStep {
   double flops() const { return 4.0 * B * C * n; }
 };
 
-// ---- the disk --------------------------------------------------------------------------------
+// ---- lanes -----------------------------------------------------------------------------------
 
-// n elements between memory and a file, beside the ops that stand between its begin and its end.
-//   fetch_begin  on disk (n) -> x (n)      fetch_end  updates x: there from here on
-//   store_begin  x (n) -> on disk (n)      store_end  reads x: written from here on
-// Carried out in the order in which they begin.
+// n elements between the device's memory and a buffer whose home lies beyond a lane, beside the ops
+// that stand between its begin and its end.
+//   fetch_begin  away (n) -> x (n)      fetch_end  updates x: there from here on
+//   store_begin  x (n) -> away (n)      store_end  reads x: written from here on
+// Those of a lane are carried out in the order in which they begin.
 struct Transfer {
   static constexpr const char* kName = "transfer";
   enum class Part : uint8_t { fetch_begin, fetch_end, store_begin, store_end };
   Part part;
   int64_t n;
   DType type = DType::f32;
+  int lane = 0;
   bool begins() const { return part == Part::fetch_begin || part == Part::store_begin; }
   bool fetches() const { return part == Part::fetch_begin || part == Part::fetch_end; }
   double flops() const { return 0; }

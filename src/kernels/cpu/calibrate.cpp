@@ -187,8 +187,7 @@ std::string cpu_identity(int threads) {
     model = line.substr(colon + 2);
     break;
   }
-  return fmt::format("{}, {}, {} lanes, {} threads", printable(model), cpu_isa(), cpu::kLanes,
-                     threads);
+  return fmt::format("{}, {}, {} threads", printable(model), cpu_kernels(), threads);
 }
 
 std::vector<OpParams> calibration_shapes() {

@@ -2,7 +2,7 @@
 // Adding an op is one struct in program/ops.h and one line here; a missing kernel does not link.
 #pragma once
 
-#include "program/op.h"
+#include "kernels/cpu/call.h"
 
 namespace ebb::cpu {
 
@@ -62,5 +62,9 @@ int64_t scratch(const QkNormBackward& op);
 int64_t scratch(const Attention& op);
 int64_t scratch(const AttentionBackward& op);
 int64_t scratch(const SquaredNorm& op);
+
+// Of any op, with the team's threads.
+void run_op(const OpParams& params, const Call& call);
+int64_t scratch_of(const OpParams& params);
 
 }  // namespace ebb::cpu

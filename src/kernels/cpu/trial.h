@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/pages.h"
-#include "program/op.h"
+#include "kernels/cpu/call.h"
 #include "program/signature.h"
 
 namespace ebb::cpu {
