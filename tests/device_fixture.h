@@ -26,7 +26,7 @@ class CpuLike : public Device {
     return cpu_device().scratch_bytes(params);
   }
   std::unique_ptr<DeviceMemory> take(int64_t bytes) const override {
-    return cpu_device().take(bytes);
+    return cpu_memory(bytes, limits());
   }
   void run(const OpParams& params, const Operands& operands,
            DeviceMemory& memory) const override {

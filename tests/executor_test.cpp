@@ -13,6 +13,7 @@
 #include <new>
 
 #include "device_fixture.h"
+#include "kernels/cpu/arena.h"
 #include "model_fixture.h"
 
 namespace {
@@ -66,7 +67,7 @@ TEST(Executor, UsesExactlyThePlannedBytes) {
       machine.set_batch(m.config, batch);
       machine.executor().run(training_scalars(0));
       EXPECT_EQ(machine.executor().peak_bytes(), machine.plan().bytes);
-      EXPECT_EQ(machine.arena().bytes(), machine.plan().bytes);
+      EXPECT_EQ(machine.plans().arena_bytes, machine.plan().bytes);
     }
   }
 }

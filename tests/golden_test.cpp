@@ -10,6 +10,7 @@
 #include "model/step.h"
 #include "reference_executor.h"
 #include "kernels/cpu/arena.h"
+#include "model_fixture.h"
 #include "run/executor.h"
 
 namespace ebb {

@@ -233,7 +233,8 @@ class Rig {
       if (type("m.", DType::f32) == DType::u8) storage.moments = Moments::coded;
       if (type("ema.", DType::f32) == DType::bf16) storage.ema = DType::bf16;
     }
-    spec.update = static_cast<bool>(p.find("m." + parameters(config)[1].name));
+    const std::string trained = parameters(config)[1].name;
+    spec.update = p.find(kFirstMoment + trained) || p.find(kAverage + trained);
     return spec;
   }
 

@@ -135,7 +135,7 @@ TEST(Initialisation, TheFirstOutputIsExactlyZero) {
     SCOPED_TRACE(m.name);
     Rig machine({write_step(m.config, step_spec(2, false), cpu_device())});
     for (const ParamSpec& spec : parameters(m.config)) {
-      initialise(machine.executor().host(spec.name), spec, 1, m.config);
+      initialise(machine.host(spec.name), spec, 1, m.config);
     }
     machine.set_batch(m.config, 2);
     Random random(1);

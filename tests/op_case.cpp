@@ -1,5 +1,7 @@
 #include "op_case.h"
 
+#include "kernels/cpu/kernels.h"
+
 #include <complex>
 #include <cstring>
 #include <optional>

@@ -56,7 +56,7 @@ TEST(RandomPlans, FiveHundredPassTheIndependentValidator) {
     const PlanSet set = make_plans({write_step(run.config, run.step, cpu_device())});
     const Plan& plan = set.plans[0];
     ASSERT_NO_THROW(validate_plan(plan, set.arena_bytes));
-    EXPECT_THROW(validate_plan(plan, set.arena_bytes - kAlignment), Bug) << "one line too few";
+    EXPECT_THROW(validate_plan(plan, set.arena_bytes - Limits{}.alignment), Bug) << "one line too few";
     EXPECT_EQ(plan.bytes, set.arena_bytes);
     EXPECT_EQ(plan.ledger.total(), plan.bytes);
     // An estimate above the plan would refuse budgets that are enough; one below only costs time.
@@ -81,7 +81,7 @@ std::vector<float> losses(Rig& machine, const RandomRun& run) {
       machine.set(kBatchTime, random_times(run.step.batch, run.config.objective, random));
     }
     machine.executor().run(training_scalars(k));
-    found.push_back(*machine.executor().host(kLoss));
+    found.push_back(*machine.host(kLoss));
   }
   return found;
 }
@@ -99,11 +99,11 @@ TEST(RandomPlans, SixtyRunInExactlyTheirArenasAndGiveTheLossOfThePlainStep) {
     const auto front = step_candidates(run.config, run.step, run.decisions, machine);
     ASSERT_FALSE(front.empty());
     run.step.choices = within_random_budget(front, random).choices;
-    Rig machine({write_step(run.config, run.step, cpu_device())},
-                    checked ? Executor::Mode::debug_memory : Executor::Mode::normal);
-    const std::vector<float> found = losses(machine, run);
-    EXPECT_EQ(machine.executor().peak_bytes(), machine.plan().bytes);
-    EXPECT_EQ(machine.plans().arena_bytes, machine.plan().bytes);
+    Rig rig({write_step(run.config, run.step, cpu_device())},
+            checked ? Executor::Mode::debug_memory : Executor::Mode::normal);
+    const std::vector<float> found = losses(rig, run);
+    EXPECT_EQ(rig.executor().peak_bytes(), rig.plan().bytes);
+    EXPECT_EQ(rig.plans().arena_bytes, rig.plan().bytes);
     for (const float loss : found) EXPECT_TRUE(std::isfinite(loss)) << loss;
     RandomRun plain = run;
     plain.step.choices = {.micro_batch = run.step.choices.micro_batch};

@@ -223,8 +223,7 @@ Column draw(const std::vector<int32_t>& labels, int64_t batch, uint64_t seed,
   spec.guidance = 1.5f;
   Rig machine(sampler_programs(config, spec, cpu_device()));
   machine.set_weights(config, 1);
-  Drawer drawer(machine.plan(0), machine.plan(1), spec, config, cpu_device(),
-                machine.arena().data());
+  Drawer drawer(machine.plans(), spec, config, cpu_device(), machine.memory());
   const int64_t size = config.channels * config.pixels();
   Column all(labels.size() * size, NAN);
   int64_t wanted = 0;

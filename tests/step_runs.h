@@ -30,10 +30,10 @@ inline Bits results(Rig& machine) {
   return bits;
 }
 
-inline Bits run_with(const DitConfig& config, StepSpec spec, const Choices& choices,
-                     Executor::Mode mode = Executor::Mode::normal) {
+inline Bits run_on(const Machine& on, const DitConfig& config, StepSpec spec,
+                   const Choices& choices, Executor::Mode mode = Executor::Mode::normal) {
   spec.choices = choices;
-  Rig machine({write_step(config, spec, cpu_device())}, mode);
+  Rig machine({write_step(config, spec, *on.device)}, on, mode);
   machine.set_weights(config);
   for (int64_t k = 0; k < (spec.update ? 2 : 1); ++k) {
     machine.set_batch(config, spec.batch);
@@ -47,6 +47,11 @@ inline Bits run_with(const DitConfig& config, StepSpec spec, const Choices& choi
     EXPECT_EQ(machine.executor().peak_bytes(), machine.plan().bytes);
   }
   return results(machine);
+}
+
+inline Bits run_with(const DitConfig& config, const StepSpec& spec, const Choices& choices,
+                     Executor::Mode mode = Executor::Mode::normal) {
+  return run_on(with_disk(middling_machine()), config, spec, choices, mode);
 }
 
 inline StepSpec updating(float clip, int64_t batch) {

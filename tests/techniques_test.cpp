@@ -150,7 +150,7 @@ TEST(Threads, AnyNumberGivesTheSameBitsWithEverythingOnDisk) {
   const CutWork cut;
   Choices away;
   away.release = away.layer_major = true;
-  away.offload = {true, true, true};
+  away.offload = to_disk(true, true, true);
   away.micro_batch = 2;
   expect_any_number_of_threads_gives_the_same(small_config(), away);
 }

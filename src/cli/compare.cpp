@@ -125,7 +125,8 @@ struct Row {
   double step_seconds() const { return median(seconds); }
 };
 
-// Every flag of a technique with its word, or with the one that rules it out.
+// Every flag of a technique with its word, or with the one that rules it out; what changes numbers
+// is ruled out by not being allowed.
 Row row_of(const ComparedRow& compared, Exactness kind, int64_t batch) {
   Row row{compared.name, "", exactness_name(kind), compared.note};
   std::vector<std::pair<std::string, std::string>> words = compared.words;
@@ -135,6 +136,7 @@ Row row_of(const ComparedRow& compared, Exactness kind, int64_t batch) {
                                     [&](const auto& each) { return each.first == t.flag; });
     const std::string off = t.off.empty() ? fmt::format("{}", batch) : t.off;
     const std::string word = given != words.end() ? given->second : off;
+    if (given == words.end() && t.kind == Exactness::lossy) continue;
     if (given != words.end()) words.erase(given);
     row.flags += fmt::format("{}--{} {}", row.flags.empty() ? "" : " ", t.flag, word);
   }

@@ -29,12 +29,26 @@ class Planner {
       PlannedRun made = around(candidate);
       if (made.fits) return made;
     }
-    return around(candidates_.back());
+    return smallest();
   }
 
-  int64_t floor_bytes() const { return around(candidates_.back()).process_bytes(); }
+  int64_t floor_bytes() const { return smallest().process_bytes(); }
 
  private:
+  // The least that any of them takes, and that the lanes hold.
+  PlannedRun smallest() const {
+    std::vector<const Candidate*> by_bytes;
+    for (const Candidate& each : candidates_) by_bytes.push_back(&each);
+    std::stable_sort(by_bytes.begin(), by_bytes.end(), [](const Candidate* a, const Candidate* b) {
+      return a->total_bytes() < b->total_bytes();
+    });
+    for (const Candidate* candidate : by_bytes) {
+      PlannedRun made = around(*candidate);
+      if (lanes_hold(made.plans)) return made;
+    }
+    throw Bug("plan: no way to carry out the step in memory alone");
+  }
+
   PlannedRun around(const Candidate& candidate) const {
     PlannedRun made = place(candidate);
     const int64_t own = bookkeeping_bytes(made.plans);
@@ -99,7 +113,11 @@ std::vector<WayOut> lossy_ways_out(const RunSpec& spec, const Machine& machine) 
   std::vector<WayOut> ways;
   RunSpec all = spec;
   std::string names;
-  for (const AllowWord& word : allow_words()) {
+  std::vector<AllowWord> words = allow_words();
+  std::sort(words.begin(), words.end(), [](const AllowWord& a, const AllowWord& b) {
+    return std::string_view(a.word) < b.word;
+  });
+  for (const AllowWord& word : words) {
     if (!word.way_out || spec.decisions.allows(word.word)) continue;
     if ((word.of_update && !spec.step.update) || (word.of_average && !spec.step.ema)) continue;
     RunSpec more = spec;

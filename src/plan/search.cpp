@@ -40,12 +40,10 @@ class Front {
     made_[seconds] = std::move(offered);
   }
 
-  std::vector<Candidate> take() {
-    std::vector<Candidate> all;
-    all.reserve(made_.size());
-    for (auto& [seconds, candidate] : made_) all.push_back(std::move(candidate));
+  using Ordered = std::multimap<double, Candidate>;  // by seconds, reluctance counted
+  void take(Ordered& to) {
+    to.merge(made_);
     made_.clear();
-    return all;
   }
 
  private:
@@ -73,6 +71,32 @@ class KeepOptions {
  private:
   const SearchCase& c_;
   std::map<std::pair<int64_t, DType>, std::vector<KeepSet>> known_;
+};
+
+// One for each lane that holds only so much, and one for all else: what goes beyond such a lane may
+// not fit there, so that nothing else gives way to it.
+class Fronts {
+ public:
+  explicit Fronts(const Machine& machine) : machine_(machine) {}
+
+  Front& of(const Choices& choices) {
+    const Offload& o = choices.offload;
+    const bool bounded = o.any() && machine_.lanes[o.lane].most_bytes != LaneKind{}.most_bytes;
+    return fronts_[bounded ? o.lane : kOnDevice];
+  }
+
+  std::vector<Candidate> take() {
+    Front::Ordered sorted;
+    for (auto& [lane, front] : fronts_) front.take(sorted);
+    std::vector<Candidate> all;
+    all.reserve(sorted.size());
+    for (auto& [seconds, candidate] : sorted) all.push_back(std::move(candidate));
+    return all;
+  }
+
+ private:
+  const Machine& machine_;
+  std::map<Home, Front> fronts_;
 };
 
 // Every schedule of one way to carry out the step, with each way to store the state.
@@ -115,12 +139,12 @@ std::vector<Candidate> step_candidates(const DitConfig& config, const StepSpec& 
   check_decisions(decisions, spec);
   check_countable(config, spec.batch);
   const SearchCase c{config, spec, decisions, machine};
-  Front front;
+  Fronts fronts(machine);
   KeepOptions keep(c);
   for (const Choices& way : combinations(c, {}, false)) {
-    offer_schedules(front, c, way, keep.of(way));
+    offer_schedules(fronts.of(way), c, way, keep.of(way));
   }
-  return front.take();
+  return fronts.take();
 }
 
 }  // namespace ebb

@@ -68,7 +68,7 @@ class CpuDevice final : public Device {
   }
   std::unique_ptr<DeviceMemory> take(int64_t bytes) const override {
     const TeamOf team(threads());
-    return std::make_unique<CpuMemory>(bytes, limits());
+    return cpu_memory(bytes, limits());
   }
   void run(const OpParams& params, const Operands& operands,
            DeviceMemory& memory) const override {
@@ -88,6 +88,10 @@ class CpuDevice final : public Device {
 };
 
 }  // namespace
+
+std::unique_ptr<DeviceMemory> cpu_memory(int64_t bytes, const Limits& limits) {
+  return std::make_unique<CpuMemory>(bytes, limits);
+}
 
 const Device& cpu_device(int threads) {
   static std::mutex mutex;

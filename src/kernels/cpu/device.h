@@ -10,6 +10,9 @@ namespace ebb {
 // With so many threads; 0: with as many as the team has whenever it is asked.
 const Device& cpu_device(int threads = 0);
 
+// Memory of the host in pieces, for this device and for any that works like it.
+std::unique_ptr<DeviceMemory> cpu_memory(int64_t bytes, const Limits& limits);
+
 // The kernels that this build has, in words; a device of others plans and computes otherwise.
 std::string cpu_kernels();
 
