@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "cli/classes.h"
 #include "formats/model_json.h"
+#include "model/optimizer.h"
 #include "run/disk_store.h"
 
 namespace ebb {
@@ -141,7 +142,7 @@ void settle(Settings& s, const Choices& choices) {
   }
 }
 
-TrainOptions resolve_training(const Settings& s, const DitConfig& config, const DataInfo* data) {
+TrainOptions resolve_training(Settings& s, const DitConfig& config, const DataInfo* data) {
   TrainOptions o;
   o.out = s.out;
   o.config = config;
@@ -153,6 +154,13 @@ TrainOptions resolve_training(const Settings& s, const DitConfig& config, const 
       s.time_sampling == "uniform" ? TimeSampling::uniform : TimeSampling::logit_normal;
   o.step.weight_decay = s.weight_decay;
   o.step.clip = static_cast<float>(s.clip);
+  o.step.optimizer = s.decisions.optimizer.value_or(Optimizer::adamw);
+  const OptimizerKind& optimizer = optimizers()[static_cast<size_t>(o.step.optimizer)];
+  if (s.has("betas") && optimizer.beta2 == 0) {
+    fail(Exit::usage, fmt::format("--betas contradicts --optimizer {}, which has none", optimizer.name),
+         "leave --betas out");
+  }
+  if (!s.has("betas")) s.betas = fmt::format("{},{}", optimizer.beta1, optimizer.beta2);
   const auto betas = split(s.betas, ',');
   if (betas.size() != 2) {
     fail(Exit::usage, fmt::format("--betas: found '{}', wanted two numbers such as 0.9,0.999",

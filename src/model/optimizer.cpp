@@ -1,5 +1,7 @@
 #include "model/optimizer.h"
 
+#include <set>
+
 #include "model/step.h"
 
 namespace ebb {
@@ -7,39 +9,96 @@ namespace ebb {
 namespace {
 
 constexpr const char* kLow = "low.";  // of a weight that is split
-constexpr const char* kFirstScale = "m_scale.";
-constexpr const char* kSecondScale = "v_scale.";
 
-AdamW adamw(const ParamSpec& param, const StepSpec& spec, const Storage& storage,
-            uint32_t tensor) {
-  AdamW op{element_count(param.shape), spec.beta1, spec.beta2, spec.eps,
-           spec.weight_decay,          spec.ema};
+// What the ops of all optimizers have in common.
+template <typename AnyUpdate>
+AnyUpdate stored(AnyUpdate op, const ParamSpec& param, const StepSpec& spec,
+                 const Storage& storage, uint32_t tensor) {
+  op.ema = spec.ema;
   op.g = storage.gradient_of(param);
   op.split = storage.splits(param);
-  op.moments = storage.moments_of(param);
   op.average = storage.ema_of(param);
   op.tensor = tensor;
   return op;
 }
 
-void add_adam_moments(std::vector<StateBuffer>& state, const ParamSpec& param,
-                      const Storage& storage) {
-  constexpr auto kPurpose = Purpose::moment;
-  if (storage.moments_of(param) == Moments::f32) {
-    state.push_back({kFirstMoment, kPurpose, DType::f32, param.shape});
-    state.push_back({kSecondMoment, kPurpose, DType::f32, param.shape});
-    return;
+// Moments of the tensor's own size, in 8 bits or 32: codes first, then their scales.
+struct Moment {
+  const char *prefix, *scale;
+  Coding coding;
+};
+constexpr Moment kFirst = {kFirstMoment, "m_scale.", Coding::first_moment};
+constexpr Moment kSecond = {kSecondMoment, "v_scale.", Coding::second_moment};
+
+void add_moments(std::vector<StateBuffer>& state, const ParamSpec& param, const Storage& storage,
+                 const std::vector<Moment>& moments) {
+  const bool coded = storage.moments_of(param) == Moments::coded;
+  for (const Moment& m : moments) {
+    coded ? state.push_back({m.prefix, Purpose::moment, DType::u8, param.shape, m.coding, m.scale})
+          : state.push_back({m.prefix, Purpose::moment, DType::f32, param.shape});
   }
+  if (!coded) return;
   const Shape blocks = {(element_count(param.shape) + kMomentBlock - 1) / kMomentBlock};
-  state.push_back(
-      {kFirstMoment, kPurpose, DType::u8, param.shape, Coding::first_moment, kFirstScale});
-  state.push_back(
-      {kSecondMoment, kPurpose, DType::u8, param.shape, Coding::second_moment, kSecondScale});
-  state.push_back({kFirstScale, kPurpose, DType::f32, blocks, Coding::beside});
-  state.push_back({kSecondScale, kPurpose, DType::f32, blocks, Coding::beside});
+  for (const Moment& m : moments) {
+    state.push_back({m.scale, Purpose::moment, DType::f32, blocks, Coding::beside});
+  }
+}
+
+// ---- AdamW
+
+void add_adam(std::vector<StateBuffer>& state, const ParamSpec& param, const Storage& storage) {
+  add_moments(state, param, storage, {kFirst, kSecond});
+}
+
+OpParams adamw(const ParamSpec& param, const StepSpec& spec, const Storage& storage,
+               uint32_t tensor) {
+  AdamW op{element_count(param.shape), spec.beta1, spec.beta2, spec.eps, spec.weight_decay, true};
+  op.moments = storage.moments_of(param);
+  return stored(op, param, spec, storage, tensor);
+}
+
+// ---- Lion
+
+void add_lion(std::vector<StateBuffer>& state, const ParamSpec& param, const Storage& storage) {
+  add_moments(state, param, storage, {kFirst});
+}
+
+OpParams lion(const ParamSpec& param, const StepSpec& spec, const Storage& storage,
+              uint32_t tensor) {
+  Lion op{element_count(param.shape), spec.beta1, spec.beta2, spec.weight_decay, true};
+  op.moments = storage.moments_of(param);
+  return stored(op, param, spec, storage, tensor);
+}
+
+const OptimizerKind& kind_of(const StepSpec& spec) {
+  return optimizers()[static_cast<size_t>(spec.optimizer)];
 }
 
 }  // namespace
+
+const std::vector<OptimizerKind>& optimizers() {
+  static const std::vector<OptimizerKind> kKinds = {
+      {"adamw", "", 0.9, 0.999, true, add_adam, adamw},
+      {"lion", "one moment; wants a third to a tenth of AdamW's --lr", 0.9, 0.99, true, add_lion,
+       lion},
+  };
+  return kKinds;
+}
+
+std::vector<std::string> saved_prefixes() {
+  // Of a matrix and of a vector, in every optimizer.
+  std::set<std::string> prefixes;
+  StepSpec spec;
+  for (size_t i = 0; i < optimizers().size(); ++i) {
+    spec.optimizer = static_cast<Optimizer>(i);
+    for (const Shape& shape : {Shape{2, 2}, Shape{2}}) {
+      for (const StateBuffer& b : state_of({"", "", shape, Init::zero}, spec, {})) {
+        if (b.coding != Coding::beside && !b.prefix.empty()) prefixes.insert(b.prefix);
+      }
+    }
+  }
+  return {prefixes.begin(), prefixes.end()};
+}
 
 std::vector<StateBuffer> state_of(const ParamSpec& param, const StepSpec& spec,
                                   const Storage& storage) {
@@ -49,14 +108,14 @@ std::vector<StateBuffer> state_of(const ParamSpec& param, const StepSpec& spec,
                                      split ? Coding::split : Coding::plain, split ? kLow : ""}};
   if (!updated) return state;
   if (split) state.push_back({kLow, Purpose::weight, DType::i16, param.shape, Coding::beside});
-  add_adam_moments(state, param, storage);
+  kind_of(spec).add_own(state, param, storage);
   if (spec.ema) state.push_back({kAverage, Purpose::ema, storage.ema_of(param), param.shape});
   return state;
 }
 
 OpParams update_op(const ParamSpec& param, const StepSpec& spec, const Storage& storage,
                    uint32_t tensor) {
-  return adamw(param, spec, storage, tensor);
+  return kind_of(spec).update(param, spec, storage, tensor);
 }
 
 }  // namespace ebb

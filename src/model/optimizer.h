@@ -32,6 +32,22 @@ struct StateBuffer {
   int64_t bytes() const { return element_count(shape) * dtype_bytes(type); }
 };
 
+// An optimizer, as its table has it.
+struct OptimizerKind {
+  const char* name;
+  const char* note;  // for `compare`
+  double beta1, beta2;  // where the user does not say; 0: it has none
+  bool codes_moments;   // they can be stored in 8 bits
+  // Its own part of the state, between the weight and the average, and its op.
+  void (*add_own)(std::vector<StateBuffer>& state, const ParamSpec& param, const Storage& storage);
+  OpParams (*update)(const ParamSpec& param, const StepSpec& spec, const Storage& storage,
+                     uint32_t tensor);
+};
+const std::vector<OptimizerKind>& optimizers();  // in the order of Optimizer
+
+// Prefixes of all tensors that some optimizer saves, the average's among them.
+std::vector<std::string> saved_prefixes();
+
 // In the order in which the update's ops take them: the weight first, the average last. Without an
 // update, and of what is not trained, the weight alone.
 std::vector<StateBuffer> state_of(const ParamSpec& param, const StepSpec& spec,

@@ -18,6 +18,8 @@ struct Choices {
   Offload offload = {};  // needs `release`, unless it is of inputs alone
 };
 
+enum class Optimizer : uint8_t { adamw, lion };
+
 struct StepSpec {
   // Released gradients are used only when all are known to be finite, or to be clipped. One that is
   // too large for fp16 must keep every update from happening.
@@ -29,6 +31,7 @@ struct StepSpec {
   bool ema = true;
   float label_drop = 0.1f;
   TimeSampling time_sampling = TimeSampling::uniform;
+  Optimizer optimizer = Optimizer::adamw;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   float clip = 0;            // 0: never
   int64_t loader_bytes = 0;  // resident memory that the loader decodes into

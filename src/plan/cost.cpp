@@ -66,6 +66,7 @@ bool is_narrow(const Linear& op) { return op.x == DType::bf16; }
 bool is_narrow(const LinearBackwardInput& op) { return op.dy == DType::bf16; }
 bool is_narrow(const LinearBackwardParams& op) { return op.dy == DType::bf16; }
 bool is_narrow(const AdamW& op) { return op.moments == Moments::coded; }
+bool is_narrow(const Lion& op) { return op.moments == Moments::coded; }
 
 // Elements of a gelu, or of its slope, at the end of a product.
 template <typename AnyOp>

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "model/optimizer.h"
 
 namespace ebb {
 
@@ -306,7 +307,8 @@ Technique moments_technique() {
   t.offer = [](const Choices& before, const SearchCase& c) {
     std::vector<Moments> values = {Moments::f32};
     if (c.decisions.allows("adam8")) values.push_back(Moments::coded);
-    if (!c.spec.update) return std::vector<Choices>{before};
+    const bool coded = optimizers()[static_cast<size_t>(c.spec.optimizer)].codes_moments;
+    if (!c.spec.update || !coded) return std::vector<Choices>{before};
     return each_of<Moments>(before, values, c.decisions.moments,
                             [](Choices& made) -> Moments& { return made.storage.moments; });
   };
@@ -334,10 +336,37 @@ Technique average_technique() {
   return t;
 }
 
+// Never the planner's to choose: another optimizer is another training.
+Technique optimizer_technique() {
+  Technique t{"optimizer", Exactness::lossy, "optimizer", "",
+              "how gradients become steps; adamw keeps two moments of each parameter"};
+  Words<Optimizer> words;
+  for (size_t i = 0; i < optimizers().size(); ++i) {
+    words.emplace_back(optimizers()[i].name, static_cast<Optimizer>(i));
+  }
+  decide_by<Optimizer>(words, &Decisions::optimizer, t);
+  t.setting = [](const DitConfig&, const StepSpec& spec) -> std::string {
+    if (!spec.update || spec.optimizer == Optimizer::adamw) return "";
+    return optimizers()[static_cast<size_t>(spec.optimizer)].name;
+  };
+  t.off = "adamw";
+  t.rows = [](int64_t) {
+    std::vector<ComparedRow> rows;
+    for (const OptimizerKind& kind : optimizers()) {
+      if (kind.name != std::string("adamw")) {
+        rows.push_back({kind.name, {{"optimizer", kind.name}}, kind.note});
+      }
+    }
+    return rows;
+  };
+  return t;
+}
+
 std::vector<Technique> make_techniques() {
   return {recompute_technique(), micro_batches_technique(), order_technique(),
           release_technique(),   offload_technique(),       precision_technique(),
-          gradients_technique(), moments_technique(),       average_technique()};
+          gradients_technique(), moments_technique(),       average_technique(),
+          optimizer_technique()};
 }
 
 }  // namespace
@@ -371,6 +400,18 @@ void check_decisions(const Decisions& d, const StepSpec& spec) {
                      "a gradient is complete only after the last micro-batch",
                      *d.micro_batch, spec.batch),
          "leave --order to the planner, or --micro-batch at the whole batch");
+  }
+  const OptimizerKind& optimizer = optimizers()[static_cast<size_t>(spec.optimizer)];
+  if (d.moments.value_or(Moments::f32) == Moments::coded && !optimizer.codes_moments) {
+    fail(Exit::usage,
+         fmt::format("--moments 8bit contradicts --optimizer {}: it keeps no moments of the "
+                     "parameters' size",
+                     optimizer.name),
+         "leave --moments out");
+  }
+  if (d.optimizer && !spec.update) {
+    fail(Exit::usage, "--optimizer contradicts the gradients that are asked for",
+         "leave --optimizer out");
   }
   if (d.release.value_or(false) && !spec.update) {
     fail(Exit::usage, "--release on contradicts the gradients that are asked for",

@@ -22,6 +22,7 @@ struct Decisions {
   std::optional<KeepSet> keep;  // of every block; rules out going through blocks again
   std::optional<DType> activation, gradient, ema;
   std::optional<Moments> moments;
+  std::optional<Optimizer> optimizer;
   std::set<std::string> allowed;
 
   bool allows(const std::string& word) const { return allowed.contains(word); }

@@ -367,6 +367,22 @@ struct AdamW {
   double flops() const { return 15.0 * n; }
 };
 
+// g (n), clip (2); updates w (n), [low (n)], m (n), [m_scale (blocks)], [ema (n)]: w moves by the
+// learning rate against the sign of beta1 m + (1 - beta1) g (Chen et al. 2023). All else as AdamW.
+struct Lion {
+  static constexpr const char* kName = "lion";
+  int64_t n;
+  double beta1, beta2, decay;
+  bool ema;
+  DType g = DType::f32;
+  bool split = false;
+  Moments moments = Moments::f32;
+  DType average = DType::f32;
+  uint32_t tensor = 0;
+  int64_t blocks() const { return (n + kMomentBlock - 1) / kMomentBlock; }
+  double flops() const { return 9.0 * n; }
+};
+
 // ---- sampling ---------------------------------------------------------------------------------
 
 // y (B) -> labels (2B): y, then B times null_label
@@ -432,7 +448,7 @@ using OpParams =
                  Linear, LinearBackwardInput, LinearBackwardParams, Silu, SiluBackward, Gelu, Add,
                  AddTo, Repeat, Zero, AdaLN, AdaLNBackward, AddGated, AddGatedBackward, QkNorm,
                  QkNormBackward, Attention, AttentionBackward, DdpmLoss, FlowLoss, SumLosses,
-                 SquaredNorm, ClipScale, AdamW, LabelsAndNull, Guide, DiffusionStep, FlowStep,
-                 Transfer>;
+                 SquaredNorm, ClipScale, AdamW, Lion, LabelsAndNull, Guide, DiffusionStep,
+                 FlowStep, Transfer>;
 
 }  // namespace ebb

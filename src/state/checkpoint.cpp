@@ -141,6 +141,7 @@ void save_checkpoint(const std::filesystem::path& path, const CheckpointInfo& in
                      {"ebb.samples", std::to_string(info.samples)},
                      {"ebb.seed", std::to_string(info.seed)},
                      {"ebb.pixels", info.pixels ? "true" : "false"},
+                     {"ebb.optimizer", info.optimizer},
                      {"ebb.storage", info.storage},
                      {"ebb.updates", std::to_string(info.updates)},
                      {"ebb.loss_scale", fmt::format("{}", info.loss_scale)},
@@ -160,10 +161,11 @@ void prune_checkpoints(const std::filesystem::path& run, int64_t keep) {
   }
 }
 
-int64_t checkpoint_heap_bytes(const DitConfig& config, bool ema) {
+int64_t checkpoint_heap_bytes(const DitConfig& config, const StepSpec& step) {
   constexpr int64_t kEach = 1200, kInReserve = 1000;
-  const auto specs = static_cast<int64_t>(parameters(config).size());
-  return kEach * std::max<int64_t>(0, specs * (ema ? 4 : 3) - kInReserve);
+  int64_t tensors = 0;
+  for (const ParamSpec& spec : parameters(config)) tensors += std::ssize(state_of(spec, step, {}));
+  return kEach * std::max<int64_t>(0, tensors - kInReserve);
 }
 
 CheckpointInfo read_info(const SafetensorsReader& file) {
@@ -182,6 +184,8 @@ CheckpointInfo read_info(const SafetensorsReader& file) {
       static_cast<uint64_t>(count_field(file, "ebb.seed", std::numeric_limits<int64_t>::max()));
   info.pixels = field(file, "ebb.pixels") == "true";
   info.settings = field(file, "ebb.settings");
+  // Otherwise of a version that had AdamW alone.
+  info.optimizer = has("ebb.optimizer") ? field(file, "ebb.optimizer") : optimizers()[0].name;
   info.updates = info.step;
   if (has("ebb.storage")) {  // otherwise of a version that had fp32 alone
     info.storage = field(file, "ebb.storage");

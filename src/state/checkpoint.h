@@ -21,6 +21,7 @@ struct CheckpointInfo {
   DitConfig config;
   bool pixels = false;       // what the model draws are pictures, not latents
   std::string settings;      // TOML, as in settings.toml
+  std::string optimizer;     // whose state it is
   std::string storage;       // how the run stored its numbers, in words; the file's are fp32
   int64_t updates = 0;       // of those steps, the ones whose gradient was finite
   double loss_scale = 0;     // fp16: of the next step; 0: none
@@ -53,7 +54,7 @@ CheckpointInfo read_info(const SafetensorsReader& file);
 
 // What the names, shapes and hashes of a model's state take while a checkpoint is written or read,
 // beyond those of ordinary models, which the reserve of every process holds.
-int64_t checkpoint_heap_bytes(const DitConfig& config, bool ema);
+int64_t checkpoint_heap_bytes(const DitConfig& config, const StepSpec& step);
 
 // Fills every weight, EMA and moment of the state from the file; a tensor that is missing, or has
 // another shape, is Exit::disk, and so is one that no model of this kind has. The position table is

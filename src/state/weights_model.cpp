@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "formats/model_json.h"
-#include "model/storage.h"
+#include "model/optimizer.h"
 
 namespace ebb {
 
@@ -135,10 +135,11 @@ DitConfig model_of(const SafetensorsReader& file, const BesideTensors& said) {
 
 void refuse_unknown_tensors(const SafetensorsReader& file, const DitConfig& config) {
   std::set<std::string> known;
+  const std::vector<std::string> prefixes = saved_prefixes();
   for (const ParamSpec& spec : parameters(config)) {
     known.insert(spec.name);
     if (!spec.trained()) continue;
-    for (const char* kind : {kAverage, kFirstMoment, kSecondMoment}) known.insert(kind + spec.name);
+    for (const std::string& prefix : prefixes) known.insert(prefix + spec.name);
   }
   const std::string* first = nullptr;
   int64_t others = -1;

@@ -38,7 +38,7 @@ RunSpec run_spec(const TrainOptions& o, const Source* source) {
   RunSpec spec{o.name, o.config, o.step, {}, o.decisions, o.budget_bytes};
   if (o.sample_every > 0) spec.sampler = o.sampler;
   if (o.save_every > 0 || o.resume) {
-    spec.held_bytes = checkpoint_heap_bytes(o.config, o.step.ema);
+    spec.held_bytes = checkpoint_heap_bytes(o.config, o.step);
   }
   if (source == nullptr) return spec;
   spec.step.loader_bytes = Loader::memory_bytes(*source, loader_options(o));

@@ -122,6 +122,7 @@ void add_other_shapes(std::vector<OpParams>& shapes, int64_t n) {
       FlowLoss{images, C, pixels, true, 1},
       SquaredNorm{n, 0},
       adamw,
+      Lion{n, 0.9, 0.99, 0, true},
       Guide{images, C, pixels, C},
       DiffusionStep{images, C, pixels, true, true, true},
       FlowStep{images, C, pixels, true, true, 0},

@@ -42,6 +42,7 @@ void run(const SumLosses& op, const Call& call);
 void run(const SquaredNorm& op, const Call& call);
 void run(const ClipScale& op, const Call& call);
 void run(const AdamW& op, const Call& call);
+void run(const Lion& op, const Call& call);
 void run(const LabelsAndNull& op, const Call& call);
 void run(const Guide& op, const Call& call);
 void run(const DiffusionStep& op, const Call& call);

@@ -66,6 +66,7 @@ bool Trial::has_left(const Arg& arg) const {
       {Zero::kName, "x"},
       {SquaredNorm::kName, "g"},
       {AdamW::kName, "g"},
+      {Lion::kName, "g"},
       {LinearBackwardParams::kName, "x"},
       {AdaLNBackward::kName, "x"},
       {AddGatedBackward::kName, "y"},

@@ -49,4 +49,23 @@ void reference(const AdamW& op, const Refs<T>& r) {
   }
 }
 
+// The gradient's sign alone decides: where it is zero, so is the step.
+template <typename T>
+void reference(const Lion& op, const Refs<T>& r) {
+  const T norm = r.reads[1][0], factor = r.reads[1][1];
+  if (!std::isfinite(real_part(norm))) return;
+  const int own = op.split ? 2 : 1;
+  const int ema = own + (op.moments == Moments::coded ? 2 : 1);
+  T *w = r.updates[0], *m = r.updates[own];
+  const double lr = r.scalars->lr, ema_decay = r.scalars->ema_decay;
+  for (int64_t i = 0; i < op.n; ++i) {
+    const T g = r.reads[0][i] * factor;
+    const double way = real_part(op.beta1 * m[i] + (1 - op.beta1) * g);
+    w[i] *= 1 - lr * op.decay;
+    if (way != 0) w[i] -= way > 0 ? lr : -lr;
+    m[i] = op.beta2 * m[i] + (1 - op.beta2) * g;
+    if (op.ema) r.updates[ema][i] = ema_decay * r.updates[ema][i] + (1 - ema_decay) * w[i];
+  }
+}
+
 }  // namespace ebb
