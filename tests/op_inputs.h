@@ -157,6 +157,14 @@ inline void suit(const Lion&, OpValues<double>& v, Random&) {
   v.reads[1] = {1.75, 0.625};  // the norm, and a factor that clips
 }
 
+inline void suit(const Adafactor& op, OpValues<double>& v, Random&) {
+  v.reads[1] = {1.75, 0.625};
+  const size_t own = op.split ? 2 : 1;
+  for (size_t i = own; i < own + (op.factored() ? 2 : 1); ++i) {
+    for (double& second : v.updates[i]) second = second * second;
+  }
+}
+
 inline void suit(const AdamW&, OpValues<double>& v, Random&) {
   v.reads[1] = {1.75, 0.625};  // the norm, and a factor that clips
   for (double& second : v.updates[2]) second = second * second;

@@ -59,6 +59,8 @@ std::vector<OpParams> cut_ops() {
           adam,
           narrow,
           lion,
+          Adafactor{kMany / 100, 101, 0.1, true},
+          Adafactor{1, kMany, 0.1, true},
           Guide{5, 6, 700, 3},
           DiffusionStep{5, 3, 700, true, true, true},
           FlowStep{5, 3, 1200, true, true, 0}};

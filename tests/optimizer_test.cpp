@@ -63,6 +63,56 @@ TEST(LionOps, WithoutASignThereIsNoStep) {
   EXPECT_EQ(after.updates, zero.updates);
 }
 
+TEST(AdafactorOps, AgreeWithTheReference) {
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{2, 1},
+                                      {2, 3},
+                                      {17, 31},
+                                      {3, 700},
+                                      {300, 3},
+                                      {70, 513},
+                                      {1, 1},
+                                      {1, 17},
+                                      {1, 1000}}) {
+    for (const bool ema : {false, true}) {
+      for (const double decay : {0.0, 0.1}) {
+        for (const double update : {1.0, 7.0, 1e5}) {
+          Check check;
+          check.scalars.update = update;
+          check_against_reference(Adafactor{rows, columns, decay, ema}, check);
+        }
+      }
+    }
+  }
+}
+
+TEST(AdafactorOps, ANormThatIsNotFiniteChangesNothing) {
+  for (const double norm : {double{INFINITY}, std::nan("")}) {
+    Check check{.tolerance = kExact};
+    check.adjust = [norm](OpValues<double>& v) { v.reads[1] = {norm, 1.0}; };
+    check_against_reference(Adafactor{10, 10, 0.1, true}, check);
+  }
+}
+
+// By hand: at the first update v is the mean of squares; the step is then 1, or less where its root
+// mean square is above 1, times the weights' size.
+TEST(AdafactorOps, TheFirstStepIsAShareOfTheWeightsSize) {
+  const OpValues<double> before{
+      {Column(4, 0.5), {1.0, 1.0}}, {}, {Column(4, 2.0), Column(2, 0.0), Column(2, 0.0)}};
+  Scalars scalars = test_scalars();
+  scalars.lr = 0.25f;
+  scalars.update = 1;
+  const auto after =
+      run_on_device(Adafactor{2, 2, 0, false}, before, scalars, std::byte{0}).updates;
+  EXPECT_EQ(after[1], Column(2, 0.25));
+  EXPECT_EQ(after[2], Column(2, 0.25));
+  for (const double w : after[0]) EXPECT_NEAR(w, 2 - 0.25 * 2, 1e-6);
+}
+
+TEST(Optimizers, AdafactorKeepsNextToNothing) {
+  EXPECT_LT(state_bytes_each(Optimizer::adafactor, Purpose::moment), 0.1);
+  EXPECT_NEAR(state_bytes_each(Optimizer::adafactor, Purpose::ema), 4, 0.05);
+}
+
 TEST(Optimizers, LionKeepsOneMomentAParameter) {
   EXPECT_NEAR(state_bytes_each(Optimizer::adamw, Purpose::moment), 8, 0.05);
   EXPECT_NEAR(state_bytes_each(Optimizer::lion, Purpose::moment), 4, 0.05);
@@ -117,6 +167,8 @@ TEST(Optimizers, Learn) {
       Scalars scalars = training_scalars(k);
       scalars.step = 0;  // the same noise and times again
       scalars.lr = optimizer == Optimizer::lion ? 1e-3f : 3e-3f;
+      if (optimizer == Optimizer::adafactor) scalars.lr = 2e-2f;
+      scalars.update = k + 1;
       rig.executor().run(scalars);
       (k == 0 ? first : last) = rig.get(kLoss)[0];
     }

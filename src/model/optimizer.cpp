@@ -12,8 +12,8 @@ constexpr const char* kLow = "low.";  // of a weight that is split
 
 // What the ops of all optimizers have in common.
 template <typename AnyUpdate>
-AnyUpdate stored(AnyUpdate op, const ParamSpec& param, const StepSpec& spec,
-                 const Storage& storage, uint32_t tensor) {
+AnyUpdate stored(AnyUpdate op, const ParamSpec& param, const StepSpec& spec, const Storage& storage,
+                 uint32_t tensor) {
   op.ema = spec.ema;
   op.g = storage.gradient_of(param);
   op.split = storage.splits(param);
@@ -70,6 +70,27 @@ OpParams lion(const ParamSpec& param, const StepSpec& spec, const Storage& stora
   return stored(op, param, spec, storage, tensor);
 }
 
+// ---- Adafactor
+
+bool is_matrix(const ParamSpec& param) { return param.shape.size() > 1 && param.shape[0] > 1; }
+
+void add_factors(std::vector<StateBuffer>& state, const ParamSpec& param, const Storage&) {
+  if (!is_matrix(param)) {
+    state.push_back({kSecondMoment, Purpose::moment, DType::f32, param.shape});
+    return;
+  }
+  const int64_t rows = param.shape[0];
+  state.push_back({"v_row.", Purpose::moment, DType::f32, {rows}});
+  state.push_back({"v_col.", Purpose::moment, DType::f32, {element_count(param.shape) / rows}});
+}
+
+OpParams adafactor(const ParamSpec& param, const StepSpec& spec, const Storage& storage,
+                   uint32_t tensor) {
+  const int64_t rows = is_matrix(param) ? param.shape[0] : 1;
+  return stored(Adafactor{rows, element_count(param.shape) / rows, spec.weight_decay, true}, param,
+                spec, storage, tensor);
+}
+
 const OptimizerKind& kind_of(const StepSpec& spec) {
   return optimizers()[static_cast<size_t>(spec.optimizer)];
 }
@@ -81,6 +102,8 @@ const std::vector<OptimizerKind>& optimizers() {
       {"adamw", "", 0.9, 0.999, true, add_adam, adamw},
       {"lion", "one moment; wants a third to a tenth of AdamW's --lr", 0.9, 0.99, true, add_lion,
        lion},
+      {"adafactor", "no first moment, a factored second; its --lr is a share of the weights' size",
+       0, 0, false, add_factors, adafactor},
   };
   return kKinds;
 }

@@ -18,7 +18,7 @@ struct Choices {
   Offload offload = {};  // needs `release`, unless it is of inputs alone
 };
 
-enum class Optimizer : uint8_t { adamw, lion };
+enum class Optimizer : uint8_t { adamw, lion, adafactor };
 
 struct StepSpec {
   // Released gradients are used only when all are known to be finite, or to be clipped. One that is

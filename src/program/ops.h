@@ -383,6 +383,28 @@ struct Lion {
   double flops() const { return 9.0 * n; }
 };
 
+// g (n), clip (2); updates w (n), [low (n)], v_row (rows) and v_col (columns) of a matrix or v (n)
+// of a vector, [ema (n)]. The second moment is the product of its rows' and columns' means (Shazeer
+// and Stern 2018), the step is a share of the weights' own size, as torch.optim.Adafactor has it
+// with its defaults. All else as AdamW.
+struct Adafactor {
+  static constexpr const char* kName = "adafactor";
+  static constexpr double kForget = -0.8;          // update^kForget: what an update forgets of v
+  static constexpr double kLeast = 1.1920929e-07;  // of a mean, and of a root of v
+  static constexpr double kLeastSize = 1e-3;       // of a tensor: its root mean square
+  int64_t rows, columns;                           // a vector is one row
+  double decay;
+  bool ema;
+  DType g = DType::f32;
+  bool split = false;
+  DType average = DType::f32;
+  uint32_t tensor = 0;
+  int64_t n() const { return rows * columns; }
+  bool factored() const { return rows > 1; }
+  int64_t blocks() const { return (n() + kMomentBlock - 1) / kMomentBlock; }
+  double flops() const { return 20.0 * n(); }
+};
+
 // ---- sampling ---------------------------------------------------------------------------------
 
 // y (B) -> labels (2B): y, then B times null_label
@@ -448,7 +470,7 @@ using OpParams =
                  Linear, LinearBackwardInput, LinearBackwardParams, Silu, SiluBackward, Gelu, Add,
                  AddTo, Repeat, Zero, AdaLN, AdaLNBackward, AddGated, AddGatedBackward, QkNorm,
                  QkNormBackward, Attention, AttentionBackward, DdpmLoss, FlowLoss, SumLosses,
-                 SquaredNorm, ClipScale, AdamW, Lion, LabelsAndNull, Guide, DiffusionStep,
-                 FlowStep, Transfer>;
+                 SquaredNorm, ClipScale, AdamW, Lion, Adafactor, LabelsAndNull, Guide,
+                 DiffusionStep, FlowStep, Transfer>;
 
 }  // namespace ebb

@@ -271,6 +271,11 @@ Signature of(const Lion& op) {
   return of_update(op, op.n, std::move(own));
 }
 
+Signature of(const Adafactor& op) {
+  if (!op.factored()) return of_update(op, op.n(), {f32("v", {op.n()})});
+  return of_update(op, op.n(), {f32("v_row", {op.rows}), f32("v_col", {op.columns})});
+}
+
 // ---- sampling ---------------------------------------------------------------------------------
 
 Signature of(const LabelsAndNull& op) {

@@ -59,6 +59,7 @@ Scalars step_scalars(const TrainOptions& o, int64_t k, int64_t updates) {
   s.lr = static_cast<float>(o.lr * share);
   s.bias1 = static_cast<float>(1 - std::pow(o.step.beta1, update));
   s.bias2 = static_cast<float>(1 - std::pow(o.step.beta2, update));
+  s.update = update;
   s.ema_decay = average_decay(o.average, k);
   return s;
 }

@@ -123,6 +123,7 @@ void add_other_shapes(std::vector<OpParams>& shapes, int64_t n) {
       SquaredNorm{n, 0},
       adamw,
       Lion{n, 0.9, 0.99, 0, true},
+      Adafactor{std::max<int64_t>(2, n / 384), 384, 0, true},
       Guide{images, C, pixels, C},
       DiffusionStep{images, C, pixels, true, true, true},
       FlowStep{images, C, pixels, true, true, 0},

@@ -43,6 +43,7 @@ void run(const SquaredNorm& op, const Call& call);
 void run(const ClipScale& op, const Call& call);
 void run(const AdamW& op, const Call& call);
 void run(const Lion& op, const Call& call);
+void run(const Adafactor& op, const Call& call);
 void run(const LabelsAndNull& op, const Call& call);
 void run(const Guide& op, const Call& call);
 void run(const DiffusionStep& op, const Call& call);
@@ -63,6 +64,7 @@ int64_t scratch(const QkNormBackward& op);
 int64_t scratch(const Attention& op);
 int64_t scratch(const AttentionBackward& op);
 int64_t scratch(const SquaredNorm& op);
+int64_t scratch(const Adafactor& op);
 
 // Of any op, with the team's threads.
 void run_op(const OpParams& params, const Call& call);

@@ -67,6 +67,7 @@ bool Trial::has_left(const Arg& arg) const {
       {SquaredNorm::kName, "g"},
       {AdamW::kName, "g"},
       {Lion::kName, "g"},
+      {Adafactor::kName, "g"},
       {LinearBackwardParams::kName, "x"},
       {AdaLNBackward::kName, "x"},
       {AddGatedBackward::kName, "y"},
