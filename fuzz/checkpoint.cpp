@@ -4,9 +4,9 @@
 #include "state/checkpoint.h"
 
 #include "fuzz.h"
+#include "model/sampler.h"
 #include "model/step.h"
 #include "plan/packing.h"
-#include "model/sampler.h"
 #include "state/weights_model.h"
 
 namespace ebb {

@@ -33,7 +33,8 @@ class CalibrationCache : public ::testing::Test {
       return made;
     };
     Calibration found = machine_calibration(
-        file_, {machine, "first use on this machine with these threads", 5, points(), [&] {
+        file_, {machine, "first use on this machine with these threads", 5, points(),
+                [&] {
                   ++measured_;
                   return Measurement{points(), busy_};
                 },
@@ -183,7 +184,11 @@ TEST_F(CalibrationCache, LearnsThePaceOfStepsAndForgetsOldOnes) {
 TEST_F(CalibrationCache, WhatAnotherProcessMeasuredMeanwhileStays) {
   get("here");
   Calibration there;
-  machine_calibration(file_, {"elsewhere", "first use", 5, there.points, [&] {
+  machine_calibration(file_, {"elsewhere",
+                              "first use",
+                              5,
+                              there.points,
+                              [&] {
                                 there = get("there");
                                 learn_pace(file_, "here", 1.5);
                                 return Measurement{there.points, false};

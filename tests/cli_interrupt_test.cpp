@@ -4,8 +4,8 @@
 #include <chrono>
 #include <csignal>
 
-#include "cli_fixture.h"
 #include "cli/signals.h"
+#include "cli_fixture.h"
 
 namespace ebb::cli_fixture {
 namespace {

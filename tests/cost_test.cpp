@@ -7,9 +7,9 @@
 #include <set>
 
 #include "kernels/cpu/calibrate.h"
-#include "model_fixture.h"
 #include "kernels/cpu/device.h"
 #include "model/step.h"
+#include "model_fixture.h"
 
 namespace ebb {
 namespace {

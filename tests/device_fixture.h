@@ -28,8 +28,7 @@ class CpuLike : public Device {
   std::unique_ptr<DeviceMemory> take(int64_t bytes) const override {
     return cpu_memory(bytes, limits());
   }
-  void run(const OpParams& params, const Operands& operands,
-           DeviceMemory& memory) const override {
+  void run(const OpParams& params, const Operands& operands, DeviceMemory& memory) const override {
     call(params, Pointers(operands, memory).call());
   }
   std::vector<OpParams> measured_shapes() const override { return cpu_device().measured_shapes(); }

@@ -214,9 +214,8 @@ void honest(const Call& call, int64_t count = 30) {
 // The sum of the chain's result.
 float run_lying(const Lie& lie, Mode mode = Mode::debug_memory) {
   Rig* self = nullptr;
-  const LyingDevice device([&](const Call& call) {
-    lie(call, [&](const char* name) { return self->host(name); });
-  });
+  const LyingDevice device(
+      [&](const Call& call) { lie(call, [&](const char* name) { return self->host(name); }); });
   Rig machine({chain()}, mode, device);
   self = &machine;
   machine.set("w", Column(30, 0.5));

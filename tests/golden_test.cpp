@@ -6,11 +6,11 @@
 
 #include "formats/model_json.h"
 #include "formats/safetensors.h"
+#include "kernels/cpu/arena.h"
 #include "kernels/cpu/device.h"
 #include "model/step.h"
-#include "reference_executor.h"
-#include "kernels/cpu/arena.h"
 #include "model_fixture.h"
+#include "reference_executor.h"
 #include "run/executor.h"
 
 namespace ebb {

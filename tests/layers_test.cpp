@@ -15,8 +15,8 @@ namespace fs = std::filesystem;
 const fs::path kRoot = EBB_SOURCE_DIR;
 
 // Each folder may use itself and those before it.
-const std::vector<std::string> kOrder = {"base",  "program", "kernels", "model", "plan",
-                                         "run",   "formats", "data",    "comm",  "machine",
+const std::vector<std::string> kOrder = {"base",  "program", "kernels", "model",  "plan",
+                                         "run",   "formats", "data",    "comm",   "machine",
                                          "state", "sample",  "train",   "report", "cli"};
 
 bool is_text(const fs::path& path) {
@@ -112,8 +112,9 @@ TEST(Layers, OnlyTheProgramSpeaksForksExitsAndCatchesSignals) {
   for (const fs::path& file : files_under("src")) {
     for (const std::string& line : lines_of(file)) {
       const std::string code = line.substr(0, line.find("//"));
-      for (const char* word : {"fork()", "fmt::print", "printf(", "std::signal", "sigaction(",
-                               "signal(SIG", "exit(", "std::cout", "std::cerr", "fputs(", "puts("}) {
+      for (const char* word :
+           {"fork()", "fmt::print", "printf(", "std::signal", "sigaction(", "signal(SIG", "exit(",
+            "std::cout", "std::cerr", "fputs(", "puts("}) {
         if (code.find(word) == std::string::npos) continue;
         if (code.find("snprintf(") != std::string::npos) continue;
         folder_of(file) == "cli" ? void(++in_cli) : ADD_FAILURE() << file << ": " << line;

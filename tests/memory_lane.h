@@ -1,4 +1,5 @@
-// A second lane: from the device's memory to other memory, of a size and at a speed that a test sets.
+// A second lane: from the device's memory to other memory, of a size and at a speed that a test
+// sets.
 #pragma once
 
 #include <cstring>

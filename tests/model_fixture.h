@@ -12,9 +12,9 @@
 #include "model/step.h"
 #include "op_inputs.h"
 #include "plan/plan.h"
+#include "run/disk_store.h"
 #include "run/executor.h"
 #include "run/run_memory.h"
-#include "run/disk_store.h"
 #include "state/state.h"
 
 namespace ebb {

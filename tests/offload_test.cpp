@@ -133,8 +133,7 @@ TEST(Offload, PicturesAreTheSame) {
     }
     Rig machine(std::move(programs));
     machine.set_weights(config);
-    Drawer drawer(machine.plans(), sampler, config, cpu_device(),
-                  machine.memory());
+    Drawer drawer(machine.plans(), sampler, config, cpu_device(), machine.memory());
     std::vector<float> values;
     drawer.draw(
         3, [](int64_t place) { return static_cast<int32_t>(place % 2); }, 5,

@@ -111,7 +111,8 @@ TEST(Packing, ReachesTheBoundOnNestedLives) {
   for (int n = 1; n < 40; ++n) {
     Blocks blocks;
     for (int i = 0; i < n; ++i) {
-      blocks.push_back({static_cast<int64_t>(random() % 9 + 1) * Limits{}.alignment, {i, 2 * n - i}});
+      blocks.push_back(
+          {static_cast<int64_t>(random() % 9 + 1) * Limits{}.alignment, {i, 2 * n - i}});
     }
     std::shuffle(blocks.begin(), blocks.end(), random);
     expect_at_bound(blocks);

@@ -63,9 +63,9 @@ TEST(Pieces, DebugMemoryPassesInThem) {
   const OneThread one_thread;
   const DitConfig config = small_config();
   const InPieces device({64, largest_buffer(write_step(config, step_spec(2), cpu_device()))});
-  expect_same(run_with(config, updating(0, 2), {}),
-              run_on(middling_machine(device), config, updating(0, 2), {},
-                     Executor::Mode::debug_memory));
+  expect_same(
+      run_with(config, updating(0, 2), {}),
+      run_on(middling_machine(device), config, updating(0, 2), {}, Executor::Mode::debug_memory));
 }
 
 TEST(Pieces, EveryBufferIsAlignedAsTheDeviceAsks) {

@@ -217,9 +217,11 @@ TEST_F(BrokenPlan, TwoLiveBuffersOverlapByOneByte) {
       plan_ = set_.plans[0];
       offset(one) = 4000;
       offset(other) = 4000 + by;
-      EXPECT_THROW(validate_plan(plan_, 8000, kAnywhere), Bug) << one << " and " << other << " by " << by;
+      EXPECT_THROW(validate_plan(plan_, 8000, kAnywhere), Bug)
+          << one << " and " << other << " by " << by;
       offset(other) += by > 0 ? 1 : -1;
-      EXPECT_NO_THROW(validate_plan(plan_, 8000, kAnywhere)) << one << " and " << other << " beside " << by;
+      EXPECT_NO_THROW(validate_plan(plan_, 8000, kAnywhere))
+          << one << " and " << other << " beside " << by;
     }
   }
 }
@@ -317,8 +319,8 @@ TEST(Validator, SharesNoCodeWithThePacker) {
   std::ifstream in(EBB_SOURCE_DIR "/src/plan/validate.cpp");
   const std::string text(std::istreambuf_iterator<char>(in), {});
   ASSERT_FALSE(text.empty());
-  for (const char* word : {"plan/packing.h", "plan/lifetimes.h", "pack(", "lifetimes(", "Limits{}.aligned(",
-                           "LiveBlock", "Lifetime", ".lives["}) {
+  for (const char* word : {"plan/packing.h", "plan/lifetimes.h", "pack(", "lifetimes(",
+                           "Limits{}.aligned(", "LiveBlock", "Lifetime", ".lives["}) {
     EXPECT_EQ(text.find(word), std::string::npos) << word;
   }
 }

@@ -56,7 +56,8 @@ TEST(RandomPlans, FiveHundredPassTheIndependentValidator) {
     const PlanSet set = make_plans({write_step(run.config, run.step, cpu_device())});
     const Plan& plan = set.plans[0];
     ASSERT_NO_THROW(validate_plan(plan, set.arena_bytes));
-    EXPECT_THROW(validate_plan(plan, set.arena_bytes - Limits{}.alignment), Bug) << "one line too few";
+    EXPECT_THROW(validate_plan(plan, set.arena_bytes - Limits{}.alignment), Bug)
+        << "one line too few";
     EXPECT_EQ(plan.bytes, set.arena_bytes);
     EXPECT_EQ(plan.ledger.total(), plan.bytes);
     // An estimate above the plan would refuse budgets that are enough; one below only costs time.

@@ -82,14 +82,13 @@ TEST(Search, ALargerBudgetIsSlowerOnlyForDoingWithoutReluctantTechniques) {
   int given_up = 0;
   for (const auto& [fetch, store] : {std::pair{1e9, 1e9}, {2e7, 1e7}, {1e11, 1e11}}) {
     const Machine machine = with_disk(middling_machine(), fetch, store);
-    const auto front =
-        step_candidates(named_config("DiT-S/4"), step_spec(8), forced, machine);
+    const auto front = step_candidates(named_config("DiT-S/4"), step_spec(8), forced, machine);
     ASSERT_GE(front.size(), 10u);
     for (size_t larger = 0; larger < front.size(); ++larger) {
       for (size_t smaller = larger + 1; smaller < front.size(); ++smaller) {
         EXPECT_LT(front[smaller].total_bytes(), front[larger].total_bytes());
-        const int fewer = used_reluctantly(front[smaller].choices) -
-                          used_reluctantly(front[larger].choices);
+        const int fewer =
+            used_reluctantly(front[smaller].choices) - used_reluctantly(front[larger].choices);
         const double most = front[smaller].seconds * (1 + kReluctance * std::max(0, fewer));
         EXPECT_LE(front[larger].seconds, most * (1 + 1e-12)) << larger << " and " << smaller;
         if (front[larger].seconds > front[smaller].seconds) ++given_up;

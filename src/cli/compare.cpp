@@ -149,7 +149,8 @@ Row row_of(const ComparedRow& compared, Exactness kind, int64_t batch) {
 
 // Everything kept, each technique alone, and the useful pairs.
 std::vector<Row> forced_rows(int64_t batch) {
-  std::vector<Row> rows = {row_of({"everything kept", {}, "the baseline"}, Exactness::exact, batch)};
+  std::vector<Row> rows = {
+      row_of({"everything kept", {}, "the baseline"}, Exactness::exact, batch)};
   for (const Technique& t : techniques()) {
     if (!t.rows) continue;
     for (const ComparedRow& row : t.rows(batch)) rows.push_back(row_of(row, t.kind, batch));

@@ -14,8 +14,8 @@
 #include "formats/input_file.h"
 #include "formats/model_json.h"
 #include "formats/safetensors.h"
-#include "model/config.h"
 #include "machine/process.h"
+#include "model/config.h"
 #include "state/checkpoint.h"
 
 namespace ebb {

@@ -22,9 +22,12 @@ void print_machine(const Machine& machine) {
   const AddTo copied{1 << 20};
   fmt::print("{}\n", machine.calibration.machine);
   row("products", fmt::format("{:.0f} GFLOP/s", rate(Linear{kRows, kWidth, 4 * kWidth})),
-      fmt::format("of {} x {} by {} x {}, as a step finds them", kRows, kWidth, kWidth, 4 * kWidth));
-  row("memory", fmt::format("{:.1f} GB/s", static_cast<double>(bytes_moved(copied)) /
-                                               machine.costs.seconds(copied) * 1e-9));
+      fmt::format("of {} x {} by {} x {}, as a step finds them", kRows, kWidth, kWidth,
+                  4 * kWidth));
+  row("sums",
+      fmt::format("{:.0f} GB/s",
+                  static_cast<double>(bytes_moved(copied)) / machine.costs.seconds(copied) * 1e-9),
+      "of arrays of 4 MiB, as a step finds them");
   row("available", format_size(machine.available_bytes),
       fmt::format("{} of it by default", format_size(default_budget_bytes(machine))));
   row("outside", format_size(machine.outside_bytes),

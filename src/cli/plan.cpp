@@ -69,8 +69,8 @@ int run_plan(Settings s) {
     spec = run_spec(options, source.get());
     planned = plan_run_and_floor(spec, machine);
   }
-  PlanReport report = describe(spec.name, spec.config, planned, budget,
-                               outlook_of(options, planned, machine));
+  PlanReport report =
+      describe(spec.name, spec.config, planned, budget, outlook_of(options, planned, machine));
   report.fewer_pictures = fewer;
   if (s.json) {
     fmt::print("{}\n", report_json(report));

@@ -157,7 +157,8 @@ TrainOptions resolve_training(Settings& s, const DitConfig& config, const DataIn
   o.step.optimizer = s.decisions.optimizer.value_or(Optimizer::adamw);
   const OptimizerKind& optimizer = optimizers()[static_cast<size_t>(o.step.optimizer)];
   if (s.has("betas") && optimizer.beta2 == 0) {
-    fail(Exit::usage, fmt::format("--betas contradicts --optimizer {}, which has none", optimizer.name),
+    fail(Exit::usage,
+         fmt::format("--betas contradicts --optimizer {}, which has none", optimizer.name),
          "leave --betas out");
   }
   if (!s.has("betas")) s.betas = fmt::format("{},{}", optimizer.beta1, optimizer.beta2);

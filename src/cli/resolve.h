@@ -32,8 +32,7 @@ std::filesystem::path resolve_offload(const Settings& settings);
 void settle(Settings& settings, const Choices& choices);
 
 // Everything of a training run but the data itself. `count`: samples of the data, for --epochs.
-TrainOptions resolve_training(Settings& settings, const DitConfig& config,
-                              const DataInfo* data);
+TrainOptions resolve_training(Settings& settings, const DitConfig& config, const DataInfo* data);
 
 // What of the pictures while training was said, and what they have become, for a resumed run.
 PicturesGiven pictures_given(const Settings& settings);

@@ -6,20 +6,20 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/classes.h"
+#include "cli/drawing_progress.h"
 #include "cli/resolve.h"
+#include "cli/signals.h"
 #include "cli/this_machine.h"
 #include "cli/verbs.h"
 #include "formats/atomic_file.h"
+#include "machine/budget.h"
 #include "run/run_memory.h"
 #include "sample/draw.h"
 #include "sample/output.h"
 #include "state/average.h"
-#include "machine/budget.h"
 #include "state/checkpoint.h"
-#include "cli/drawing_progress.h"
 #include "state/state.h"
 #include "train/pictures.h"
-#include "cli/signals.h"
 
 namespace ebb {
 

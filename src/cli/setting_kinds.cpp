@@ -146,9 +146,9 @@ Setting allowed_words() {
             if (given.empty()) return;
             for (const std::string& word : split(given, ',')) {
               if (std::find(known.begin(), known.end(), word) == known.end()) {
-                fail(Exit::usage, fmt::format("{}: found '{}', wanted some of {}{}", where,
-                                              printable(word), fmt::join(known, ", "),
-                                              did_you_mean(word, known)));
+                fail(Exit::usage,
+                     fmt::format("{}: found '{}', wanted some of {}{}", where, printable(word),
+                                 fmt::join(known, ", "), did_you_mean(word, known)));
               }
               s.decisions.allowed.insert(word);
             }

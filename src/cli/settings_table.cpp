@@ -136,8 +136,7 @@ List train_settings() {
           whole("warmup", &Settings::warmup, 0, "steps over which the rate grows from 0"),
           real("weight-decay", &Settings::weight_decay, 0, 1000,
                "share of each weight, times the rate, that a step takes off"),
-          otherwise("the optimizer's: 0.9,0.999 for adamw, 0.9,0.99 for lion",
-                    text("betas", &Settings::betas, "B1,B2", "how long moments remember")),
+          text("betas", &Settings::betas, "B1,B2", "how long moments remember; lion: 0.9,0.99"),
           real("clip", &Settings::clip, 0, 1e9, "largest gradient norm; 0 never clips"),
           real("ema", &Settings::ema, 0, 1, "decay of the averaged weights; 0 keeps none"),
           on_off("ema-ramp", &Settings::ema_ramp,
@@ -288,8 +287,8 @@ List machine_table() {
 }
 
 std::map<std::string, List> make_tables() {
-  return {{"plan", plan_table()},      {"train", train_table()},     {"sample", sample_table()},
-          {"grad", grad_table()},      {"inspect", inspect_table()}, {"bench", bench_table()},
+  return {{"plan", plan_table()},       {"train", train_table()},     {"sample", sample_table()},
+          {"grad", grad_table()},       {"inspect", inspect_table()}, {"bench", bench_table()},
           {"compare", compare_table()}, {"machine", machine_table()}};
 }
 

@@ -29,8 +29,7 @@ class Console : public RunSink {
   void started(const RunStarted& start) override {
     done_ = start.done;
     const TrainOptions& o = start.options;
-    const PlanReport report =
-        describe(o.name, o.config, start.planned, o.budget_bytes, o.outlook);
+    const PlanReport report = describe(o.name, o.config, start.planned, o.budget_bytes, o.outlook);
     fmt::print("{}: {} parameters, batch {}, {} samples ({})\n", report.model, report.params,
                report.batch, start.data.count, start.data.kind);
     for (const std::string& note : start.data.notes) fmt::print("data: {}\n", note);

@@ -194,7 +194,8 @@ Calibration machine_calibration(const fs::path& file, const Measuring& measuring
     return made;
   }
   if (measured.busy) {
-    say(fmt::format("warning: calibration: other programs were running: predicted times are rough "
+    say(
+        fmt::format("warning: calibration: other programs were running: predicted times are rough "
                     "for the next {} minutes",
                     kBusySeconds / 60));
   }

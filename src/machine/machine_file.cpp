@@ -110,8 +110,7 @@ std::vector<LaneKind> lanes_to(const std::string& offload, const std::vector<Lan
     known += fmt::format("{}{}", known.empty() ? "" : ", ", printable(lane.where));
   }
   if (offload.empty() || !found.empty()) return found;
-  fail(Exit::usage,
-       fmt::format("--offload: {} does not describe {}", where, printable(offload)),
+  fail(Exit::usage, fmt::format("--offload: {} does not describe {}", where, printable(offload)),
        known.empty() ? "ebb machine --offload DIR --json measures a disk there too"
                      : "it describes " + known);
 }
@@ -121,7 +120,8 @@ std::vector<LaneKind> lanes_to(const std::string& offload, const std::vector<Lan
 std::string machine_json(const Machine& machine) {
   return fmt::format(
       "{{\"ebb_machine\":{},\n\"device\":{},\n\"kernels\":{},\n\"threads\":{},\n"
-      "\"outside_bytes\":{},\n\"available_bytes\":{},\n\"lanes\":{},\n\"paces\":{},\n\"points\":{}}}",
+      "\"outside_bytes\":{},\n\"available_bytes\":{},\n\"lanes\":{},\n\"paces\":{},\n\"points\":{}}"
+      "}",
       kVersion, json_quote(machine.calibration.machine), json_quote(machine.device->kernels()),
       machine.device->threads(), machine.outside_bytes, machine.available_bytes,
       lanes_text(machine.lanes), paces_text(machine.calibration.paces),
@@ -141,11 +141,12 @@ Machine read_machine(const std::filesystem::path& file, const std::string& offlo
   Machine& machine = made.machine;
   machine.device = &device_with(static_cast<int>(made.threads));
   if (machine.device->kernels() != made.kernels) {
-    fail(Exit::usage,
-         fmt::format("{}: found a machine with the kernels \"{}\", but this build has \"{}\", whose "
-                     "plans are others",
-                     where, printable(made.kernels), machine.device->kernels()),
-         "plan with a build for that machine (-DEBB_PORTABLE=ON is one for any x86-64-v3)");
+    fail(
+        Exit::usage,
+        fmt::format("{}: found a machine with the kernels \"{}\", but this build has \"{}\", whose "
+                    "plans are others",
+                    where, printable(made.kernels), machine.device->kernels()),
+        "plan with a build for that machine (-DEBB_PORTABLE=ON is one for any x86-64-v3)");
   }
   machine.costs = CostModel(machine.calibration);
   machine.lanes = lanes_to(offload, machine.lanes, where);

@@ -13,9 +13,9 @@ namespace ebb {
 // One JSON object.
 std::string machine_json(const Machine& machine);
 
-// The machine that the file describes. `device_with` gives this build's device with so many threads;
-// `offload` is the directory that the plan may use there, or nothing. Fails with Exit::usage on a
-// file that is damaged or of other kernels, naming it.
+// The machine that the file describes. `device_with` gives this build's device with so many
+// threads; `offload` is the directory that the plan may use there, or nothing. Fails with
+// Exit::usage on a file that is damaged or of other kernels, naming it.
 Machine read_machine(const std::filesystem::path& file, const std::string& offload,
                      const std::function<const Device&(int threads)>& device_with);
 

@@ -22,9 +22,9 @@ LaneKind measured_disk(const MeasureOptions& options) {
     const DiskSpeed speed = measure_disk(options.offload);
     return {points(kBytes / speed.read, kBytes / speed.write), false};
   };
-  const Calibration found = machine_calibration(
-      options.cache, {disk_identity(options.offload), "first use of this disk", 1, points(0, 0),
-                      measure, options.say});
+  const Calibration found =
+      machine_calibration(options.cache, {disk_identity(options.offload), "first use of this disk",
+                                          1, points(0, 0), measure, options.say});
   LaneKind lane = disk_lane(options.offload);
   lane.fetch_rate = kBytes / found.points[0].seconds;
   lane.store_rate = kBytes / found.points[1].seconds;

@@ -10,12 +10,12 @@ namespace ebb {
 
 // What there is of a block's tensors at some point of the program.
 struct BlockTensors {
-  Buf x;                                 // (B*T, D)  the block's input
-  Buf silu_c;                            // (B, D)    SiLU of the condition, shared by all blocks
+  Buf x;                               // (B*T, D)  the block's input
+  Buf silu_c;                          // (B, D)    SiLU of the condition, shared by all blocks
   std::array<Buf, kBlockSlots> made;   // by Slot; empty: not there
   std::array<Buf, kBlockSlots> aside;  // what its op writes besides: statistics, log-sum-exp
-  KeepSet keep;                          // of those, what outlives the forward pass
-  bool backward = false;                 // the forward pass is over
+  KeepSet keep;                        // of those, what outlives the forward pass
+  bool backward = false;               // the forward pass is over
 };
 
 class Block {

@@ -43,9 +43,7 @@ class KeepSet {
   static KeepSet all_but(const std::string& text, const std::string& where);
 
  private:
-  static constexpr uint16_t bit(Slot t) {
-    return static_cast<uint16_t>(1u << static_cast<int>(t));
-  }
+  static constexpr uint16_t bit(Slot t) { return static_cast<uint16_t>(1u << static_cast<int>(t)); }
   uint16_t bits_ = 0;
 };
 

@@ -35,7 +35,7 @@ struct StateBuffer {
 // An optimizer, as its table has it.
 struct OptimizerKind {
   const char* name;
-  const char* note;  // for `compare`
+  const char* note;     // for `compare`
   double beta1, beta2;  // where the user does not say; 0: it has none
   bool codes_moments;   // they can be stored in 8 bits
   // Its own part of the state, between the weight and the average, and its op.

@@ -29,7 +29,8 @@ ProgramTime::ProgramTime(const Program& program, const Machine& machine)
 
 double ProgramTime::of(int begin, int end) const {
   double slowest = 0;
-  for (const std::vector<double>& sums : sums_) slowest = std::max(slowest, sums[end] - sums[begin]);
+  for (const std::vector<double>& sums : sums_)
+    slowest = std::max(slowest, sums[end] - sums[begin]);
   return slowest;
 }
 

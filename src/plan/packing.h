@@ -23,8 +23,8 @@ struct Packing {
 int64_t liveness_bound(const std::vector<LiveBlock>& blocks);
 int fullest_op(const std::vector<LiveBlock>& blocks);  // the first op at which that many are alive
 
-// Offsets count from `start`, and nothing lies across a multiple of `piece_bytes` from there back to
-// the memory's begin.
+// Offsets count from `start`, and nothing lies across a multiple of `piece_bytes` from there back
+// to the memory's begin.
 struct PackingSpace {
   int64_t start = 0;
   int64_t piece_bytes = Limits{}.piece_bytes;  // as a device has it

@@ -153,9 +153,8 @@ int64_t Ledger::total() const {
 }
 
 const Plan& PlanSet::at(std::string_view program) const {
-  const auto found = std::find_if(plans.begin(), plans.end(), [&](const Plan& plan) {
-    return plan.program.name == program;
-  });
+  const auto found = std::find_if(plans.begin(), plans.end(),
+                                  [&](const Plan& plan) { return plan.program.name == program; });
   require(found != plans.end(), "plan: no program {}", program);
   return *found;
 }

@@ -24,14 +24,14 @@ struct Ledger {
 
 struct Plan {
   Program program;
-  std::vector<Lifetime> lives;   // by buffer: from the first op that touches it to the last
-  std::vector<Lifetime> held;    // the same, but ending where an output takes the buffer's place
-  std::vector<int64_t> offsets;  // by buffer, in bytes from the start of its home
-  int64_t resident_bytes = 0;    // the arena's lower part: what survives between runs
-  int64_t bytes = 0;             // the highest end of any buffer
+  std::vector<Lifetime> lives;      // by buffer: from the first op that touches it to the last
+  std::vector<Lifetime> held;       // the same, but ending where an output takes the buffer's place
+  std::vector<int64_t> offsets;     // by buffer, in bytes from the start of its home
+  int64_t resident_bytes = 0;       // the arena's lower part: what survives between runs
+  int64_t bytes = 0;                // the highest end of any buffer
   std::vector<int64_t> away_bytes;  // the same of those beyond each lane
-  int peak_op = 0;               // the first op at which the most bytes are alive
-  Ledger ledger;                 // at that op
+  int peak_op = 0;                  // the first op at which the most bytes are alive
+  Ledger ledger;                    // at that op
 };
 
 // Several programs that share residents (by name) and run one at a time, in one arena.
@@ -42,7 +42,7 @@ struct PlanSet {
   Limits limits;
 
   const Plan& at(std::string_view program) const;  // absent: a Bug
-  int64_t total_away_bytes() const;  // beyond all lanes
+  int64_t total_away_bytes() const;                // beyond all lanes
 };
 
 // Fails with Exit::budget where a buffer is larger than a piece of the device's memory.

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -217,20 +218,20 @@ PlannedSampling plan_sampling(const SamplingSpec& spec, const Machine& machine) 
   made.sampler = spec.sampler;
   int64_t& batch = made.sampler.batch;
   for (batch = std::min(batch, spec.samples);; batch /= 2) {
-    made.plans = make_plans(sampler_programs(spec.config, made.sampler, *machine.device),
-                            machine.limits());
-    made.outside_bytes =
-        machine.outside_bytes + spec.held_bytes + bookkeeping_bytes(made.plans);
+    made.plans =
+        make_plans(sampler_programs(spec.config, made.sampler, *machine.device), machine.limits());
+    made.outside_bytes = machine.outside_bytes + spec.held_bytes + bookkeeping_bytes(made.plans);
     const int64_t needed = made.plans.arena_bytes + made.outside_bytes;
     if (needed <= spec.budget_bytes) return made;
     if (batch > 1 && !spec.batch_decided) continue;
-    fail(Exit::budget,
-         fmt::format("plan: drawing {} samples with {}, {} together, needs {} ({} arena, {} outside "
-                     "it), over --memory {}",
-                     spec.samples, spec.name, batch, format_size(needed),
-                     format_size(made.plans.arena_bytes), format_size(made.outside_bytes),
-                     format_size(spec.budget_bytes)),
-         "give a larger --memory, a smaller --batch or --count, or --out FILE.npz");
+    fail(
+        Exit::budget,
+        fmt::format("plan: drawing {} samples with {}, {} together, needs {} ({} arena, {} outside "
+                    "it), over --memory {}",
+                    spec.samples, spec.name, batch, format_size(needed),
+                    format_size(made.plans.arena_bytes), format_size(made.outside_bytes),
+                    format_size(spec.budget_bytes)),
+        "give a larger --memory, a smaller --batch or --count, or --out FILE.npz");
   }
 }
 
@@ -239,8 +240,8 @@ double drawing_seconds(const DitConfig& config, SamplerSpec sampler, int64_t sam
   sampler.batch = std::min(samples, sampler.batch);
   double once = 0;
   for (const Program& program : sampler_programs(config, sampler, *machine.device)) {
-    once += (program.name == kSamplerProgram ? sampler.steps : 1) *
-            predicted_seconds(program, machine);
+    once +=
+        (program.name == kSamplerProgram ? sampler.steps : 1) * predicted_seconds(program, machine);
   }
   const int64_t batches = (samples + sampler.batch - 1) / sampler.batch;
   return static_cast<double>(batches) * once;
@@ -260,9 +261,11 @@ LargestBatch largest_batch(const std::function<RunSpec(int64_t batch)>& spec_of,
   const auto estimated_arena = [&](int64_t batch, bool full_speed) {
     RunSpec spec = wanted(batch, full_speed);
     if (!spec.decisions.micro_batch) spec.decisions.micro_batch = 1;
-    return step_candidates(spec.config, spec.step, spec.decisions, machine)
-        .back()
-        .total_bytes();
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (const Candidate& each : step_candidates(spec.config, spec.step, spec.decisions, machine)) {
+      least = std::min(least, each.total_bytes());
+    }
+    return least;
   };
   const auto estimated = [&](bool full_speed, int64_t beside_it) {
     const int64_t room = spec_of(1).budget_bytes - beside_it;

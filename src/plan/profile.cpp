@@ -229,8 +229,8 @@ std::vector<KeepSet> keep_options(const DitConfig& config, int64_t micro_batch, 
     order.push_back({slots[i - 1], static_cast<double>(forward(0).delta - forward(i).delta),
                      backward(i).seconds - backward(0).seconds});
   }
-  // The backward pass reads every tensor of the block, so what dropping one costs does not depend on
-  // the others: they are dropped in the order of their time a byte.
+  // The backward pass reads every tensor of the block, so what dropping one costs does not depend
+  // on the others: they are dropped in the order of their time a byte.
   std::stable_sort(order.begin(), order.end(), [](const SlotCost& a, const SlotCost& b) {
     return a.seconds * b.bytes < b.seconds * a.bytes;
   });
@@ -292,8 +292,9 @@ Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choice
     p.update.own_bytes = stages.own_bytes_of(last) / blocks * config.depth();
   }
   p.input_bytes = std::max<int64_t>(0, p.forward[0][options - 1].delta);
-  p.fixed_seconds = stages.stage(0).seconds + p.embed_backward.seconds +
-                    state_seconds(config, spec, choices.storage, all_gradients, late_update, machine);
+  p.fixed_seconds =
+      stages.stage(0).seconds + p.embed_backward.seconds +
+      state_seconds(config, spec, choices.storage, all_gradients, late_update, machine);
   p.fixed_own_bytes = stages.stage(0).own_bytes + p.embed_backward.own_bytes + p.update.own_bytes +
                       resident_own_bytes(program, blocks, config.depth());
   return p;

@@ -10,8 +10,8 @@ namespace ebb {
 
 namespace {
 
-// Every combination of what the techniques offer, in the table's order: those of the state alone, or
-// all others.
+// Every combination of what the techniques offer, in the table's order: those of the state alone,
+// or all others.
 std::vector<Choices> combinations(const SearchCase& c, Choices start, bool of_state) {
   std::vector<Choices> all = {std::move(start)};
   for (const Technique& t : techniques()) {

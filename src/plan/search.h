@@ -22,10 +22,10 @@ struct Candidate {
 };
 
 // The ways to carry out the step that are worth having, fastest first, each with fewer bytes in all
-// than those before it (but for those beyond a lane that holds only so much: of these each has fewer
-// than those before it beyond the same lane). The list does not depend on any budget: a larger budget can only choose an
-// earlier one. So it is never slower, but where it does without reluctantly used techniques: then
-// by kReluctance for each of these at most.
+// than those before it (but for those beyond a lane that holds only so much: of these each has
+// fewer than those before it beyond the same lane). The list does not depend on any budget: a
+// larger budget can only choose an earlier one. So it is never slower, but where it does without
+// reluctantly used techniques: then by kReluctance for each of these at most.
 std::vector<Candidate> step_candidates(const DitConfig& config, const StepSpec& spec,
                                        const Decisions& decisions, const Machine& machine);
 

@@ -181,10 +181,10 @@ Technique recompute_technique() {
   };
   t.off = "none";
   t.rows = [](int64_t batch) {
-    std::vector<ComparedRow> rows = {{"recompute cheap tensors", {{"recompute", kCheap}}},
-                                     {"recompute all", {{"recompute", "all"}}},
-                                     {"recompute cheap tensors + release",
-                                      {{"recompute", kCheap}, {"release", "on"}}}};
+    std::vector<ComparedRow> rows = {
+        {"recompute cheap tensors", {{"recompute", kCheap}}},
+        {"recompute all", {{"recompute", "all"}}},
+        {"recompute cheap tensors + release", {{"recompute", kCheap}, {"release", "on"}}}};
     if (batch == 1) return rows;
     const std::string quarter = fmt::format("{}", std::max<int64_t>(1, batch / 4));
     rows.push_back({fmt::format("micro-batch {} + recompute all", quarter),
@@ -232,9 +232,11 @@ Technique offload_technique() {
   return t;
 }
 
-// ---- lossy: how numbers are stored ---------------------------------------------------------------
+// ---- lossy: how numbers are stored
+// ---------------------------------------------------------------
 
-const Words<DType> kPrecisions = {{"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}};
+const Words<DType> kPrecisions = {
+    {"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}};
 const Words<DType> kBf16OrNot = {{"fp32", DType::f32}, {"bf16", DType::bf16}};
 
 std::string word_of(DType type) {
@@ -245,9 +247,10 @@ std::string word_of(DType type) {
 }
 
 // One member of Storage that is a type; `useful` says whether there is any use for it.
-Technique stored_as(const char* name, const char* flag, const char* help, std::vector<AllowWord> words,
-                    const Words<DType>& values, std::optional<DType> Decisions::*decision,
-                    DType Storage::*member, bool (*useful)(const StepSpec&)) {
+Technique stored_as(const char* name, const char* flag, const char* help,
+                    std::vector<AllowWord> words, const Words<DType>& values,
+                    std::optional<DType> Decisions::*decision, DType Storage::*member,
+                    bool (*useful)(const StepSpec&)) {
   Technique t{name, Exactness::lossy, flag, "", help, std::move(words)};
   decide_by<DType>(values, decision, t);
   t.settle = [=](Decisions& d, const Choices& c) { d.*decision = c.storage.*member; };
@@ -275,11 +278,10 @@ Technique stored_as(const char* name, const char* flag, const char* help, std::v
 }
 
 Technique precision_technique() {
-  Technique t = stored_as("mixed precision", "precision",
-                          "how activations and working weights are stored",
-                          {{"bf16"}, {"fp16", false, false, false}}, kPrecisions,
-                          &Decisions::activation, &Storage::activation,
-                          [](const StepSpec&) { return true; });
+  Technique t =
+      stored_as("mixed precision", "precision", "how activations and working weights are stored",
+                {{"bf16"}, {"fp16", false, false, false}}, kPrecisions, &Decisions::activation,
+                &Storage::activation, [](const StepSpec&) { return true; });
   t.rows = [](int64_t) -> std::vector<ComparedRow> {
     return {{"bf16", {{"precision", "bf16"}}, "activations and working weights"},
             {"fp16", {{"precision", "fp16"}}, "activations; the loss is scaled"}};
@@ -290,8 +292,7 @@ Technique precision_technique() {
 Technique gradients_technique() {
   Technique t = stored_as("gradients", "grad-precision", "how the gradients of matrices are stored",
                           {{"grad16", true, false, false}}, kBf16OrNot, &Decisions::gradient,
-                          &Storage::gradient,
-                          [](const StepSpec& spec) { return spec.update; });
+                          &Storage::gradient, [](const StepSpec& spec) { return spec.update; });
   t.rows = [](int64_t) -> std::vector<ComparedRow> {
     return {{"bf16 gradients", {{"grad-precision", "bf16"}}}};
   };
@@ -299,7 +300,7 @@ Technique gradients_technique() {
 }
 
 Technique moments_technique() {
-  Technique t{"moments", Exactness::lossy, "moments", "", "how Adam's moments are stored",
+  Technique t{"moments",        Exactness::lossy, "moments", "", "how Adam's moments are stored",
               {{"adam8", true}}};
   decide_by<Moments>({{"fp32", Moments::f32}, {"8bit", Moments::coded}}, &Decisions::moments, t);
   t.settle = [](Decisions& d, const Choices& c) { d.moments = c.storage.moments; };

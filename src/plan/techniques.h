@@ -56,7 +56,7 @@ struct AllowWord {
 struct Technique {
   const char* name;  // as reports call it
   Exactness kind;
-  const char* flag;  // without "--"
+  const char* flag;         // without "--"
   std::string values = "";  // as help shows them
   const char* help = "";
   std::vector<AllowWord> words = {};

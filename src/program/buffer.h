@@ -54,7 +54,7 @@ struct Buffer {
   Shape shape;
   bool resident = false;  // keeps its contents from one run of the program to the next
   Home home = kOnDevice;
-  View view = {};         // without `of`: a buffer with bytes of its own
+  View view = {};  // without `of`: a buffer with bytes of its own
 
   bool away() const { return home != kOnDevice; }
   bool is_view() const { return static_cast<bool>(view.of); }

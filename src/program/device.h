@@ -23,7 +23,7 @@ struct Place {
 
 // What a device asks of whoever places buffers in its memory.
 struct Limits {
-  int64_t alignment = 64;                                        // of every buffer, a power of two
+  int64_t alignment = 64;                                         // of every buffer, a power of two
   int64_t piece_bytes = std::numeric_limits<int64_t>::max() / 2;  // of the largest piece; no buffer
                                                                   // lies across two
   bool operator==(const Limits&) const = default;
@@ -83,13 +83,14 @@ class Device {
   // with Exit::budget.
   virtual std::unique_ptr<DeviceMemory> take(int64_t bytes) const = 0;
 
-  // Begins an op; ops are carried out in the order in which they were begun. wait() returns when all
-  // are done.
-  virtual void run(const OpParams& params, const Operands& operands, DeviceMemory& memory) const = 0;
+  // Begins an op; ops are carried out in the order in which they were begun. wait() returns when
+  // all are done.
+  virtual void run(const OpParams& params, const Operands& operands,
+                   DeviceMemory& memory) const = 0;
   virtual void wait() const {}
 
-  // How long ops take: every kind of op, over the sizes that matter. measure() takes seconds, and as
-  // much memory as the largest of them needs.
+  // How long ops take: every kind of op, over the sizes that matter. measure() takes seconds, and
+  // as much memory as the largest of them needs.
   virtual std::vector<OpParams> measured_shapes() const = 0;
   virtual std::vector<OpTiming> measure() const = 0;
 };

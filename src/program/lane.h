@@ -31,8 +31,8 @@ class Lane {
 
 // A lane as a plan knows it, and how a run opens it.
 struct LaneKind {
-  std::string name;                       // "disk"
-  double fetch_rate = 1e9, store_rate = 1e9;  // bytes per second
+  std::string name;                                          // "disk"
+  double fetch_rate = 1e9, store_rate = 1e9;                 // bytes per second
   int64_t most_bytes = std::numeric_limits<int64_t>::max();  // that the far side holds
   int64_t memory_bytes = 0;  // of the host, that transfers go through
   std::string where;         // what the user named: a directory

@@ -47,8 +47,12 @@ class Offloader {
     made_.outputs = old_.outputs;
     for (const Home lane : std::set<Home>(homes_.begin(), homes_.end())) {
       if (lane == kOnDevice || memory_bytes_.at(lane) == 0) continue;
-      made_.buffers.push_back({lane_memory(lane), "lanes", Purpose::staging, DType::u8,
-                               {memory_bytes_.at(lane)}, true});
+      made_.buffers.push_back({lane_memory(lane),
+                               "lanes",
+                               Purpose::staging,
+                               DType::u8,
+                               {memory_bytes_.at(lane)},
+                               true});
     }
     for (Visit& visit : visits_) add_copy(visit);
     for (size_t id = 0; id < homes_.size(); ++id) made_.buffers[id].home = homes_[id];

@@ -120,14 +120,15 @@ std::string StepProfile::text(const MachineLimits& limits) const {
       "\n  the machine does {:.1f} GFLOP/s and moves {:.1f} GB/s; what fits in its caches can "
       "be above\n\n",
       limits.flops_per_second * 1e-9, limits.bytes_per_second * 1e-9);
-  text += fmt::format("  {:>10} {:>6} {:>9} {:>6} {:>8} {:>6} {:>9}  op\n", "time", "share", "predicted",
-             "calls", "GFLOP/s", "GB/s", "of limit");
+  text += fmt::format("  {:>10} {:>6} {:>9} {:>6} {:>8} {:>6} {:>9}  op\n", "time", "share",
+                      "predicted", "calls", "GFLOP/s", "GB/s", "of limit");
   for (const Row& row : all) {
-    text += fmt::format("  {:>10} {:>5.1f}% {:>9} {:>6} {:>8.1f} {:>6.1f} {:>4.2f} {}  {} {}\n",
-               format_seconds(row.seconds), 100 * row.seconds / total,
-               format_seconds(row.predicted), row.calls, row.flops / row.seconds * 1e-9,
-               row.bytes / row.seconds * 1e-9, limits.bound(row.flops, row.bytes) / row.seconds,
-               limits.by_flops(row.flops, row.bytes) ? "FLOP" : "byte", row.kind, row.shape);
+    text += fmt::format(
+        "  {:>10} {:>5.1f}% {:>9} {:>6} {:>8.1f} {:>6.1f} {:>4.2f} {}  {} {}\n",
+        format_seconds(row.seconds), 100 * row.seconds / total, format_seconds(row.predicted),
+        row.calls, row.flops / row.seconds * 1e-9, row.bytes / row.seconds * 1e-9,
+        limits.bound(row.flops, row.bytes) / row.seconds,
+        limits.by_flops(row.flops, row.bytes) ? "FLOP" : "byte", row.kind, row.shape);
   }
   return text + fmt::format("  {:>10}  in all; {} if every op were at its limit\n",
                             format_seconds(total), format_seconds(least));

@@ -14,7 +14,7 @@ struct PlanReport {
   // Bytes of one purpose: at the step's peak, and where it takes the most itself.
   struct Purposed {
     int64_t at_peak = 0, most = 0;
-    std::string most_at;   // the op
+    std::string most_at;  // the op
     bool always = false;  // as much as that from the first op on
   };
   using Bytes = std::array<int64_t, kPurposes>;

@@ -99,8 +99,8 @@ std::string cause_text(const PlanReport& r) {
       part = i;
     }
   }
-  const double percent = 100.0 * static_cast<double>(r.purposes[largest].at_peak) /
-                         static_cast<double>(r.arena_bytes);
+  const double percent =
+      100.0 * static_cast<double>(r.purposes[largest].at_peak) / static_cast<double>(r.arena_bytes);
   std::string text = fmt::format(
       "  fullest at {}: {:.0f} % of it is {}; the largest part of a layer is {} of {} ({})\n",
       r.peak_op, percent, name_of(largest), name_of(part), of->name, format_size(of->bytes[part]));
@@ -157,10 +157,9 @@ std::string techniques_line(const PlanReport& r) {
 }
 
 std::string report_text(const PlanReport& r) {
-  std::string text = fmt::format(
-      "{}: {} parameters, {} tokens, batch {} = {} x {}{}\n\n", r.model, r.params, r.tokens, r.batch,
-      r.parts[0].count, r.parts[0].size,
-      r.parts.size() > 1 ? fmt::format(" + {}", r.parts[1].size) : "");
+  std::string text = fmt::format("{}: {} parameters, {} tokens, batch {} = {} x {}{}\n\n", r.model,
+                                 r.params, r.tokens, r.batch, r.parts[0].count, r.parts[0].size,
+                                 r.parts.size() > 1 ? fmt::format(" + {}", r.parts[1].size) : "");
   text += fmt::format("  {:<12} {:>12} {:>12}   {}\n", "", "at the peak", "its own peak", "at");
   for (int i = 0; i < kPurposes; ++i) {
     const PlanReport::Purposed& each = r.purposes[i];

@@ -172,8 +172,9 @@ void Executor::run_op_checked(int index, int64_t iteration, const Scalars& scala
   const std::byte* was = kept.data();
   for (const Range& range : others) {
     in_pieces(range, [&](int64_t begin, int64_t bytes) {
-      require(is_poison(at(begin), bytes), "debug-memory: op {} wrote into bytes {} to {}, not its own",
-              op.name, begin, begin + bytes);
+      require(is_poison(at(begin), bytes),
+              "debug-memory: op {} wrote into bytes {} to {}, not its own", op.name, begin,
+              begin + bytes);
       std::memcpy(at(begin), was, bytes);
       was += bytes;
     });

@@ -18,8 +18,8 @@ RunMemory::RunMemory(const PlanSet& plans, const Machine& machine) : limits_(pla
       const Buf memory = plan.program.find(lane_memory(static_cast<Home>(i)));
       if (!memory && kind.memory_bytes > 0) continue;
       require(static_cast<bool>(kind.open), "lane {} is of another machine", kind.name);
-      lanes_[i] = kind.open(plans.away_bytes[i],
-                            memory ? host(plan, memory) : std::span<std::byte>{});
+      lanes_[i] =
+          kind.open(plans.away_bytes[i], memory ? host(plan, memory) : std::span<std::byte>{});
     }
   }
 }

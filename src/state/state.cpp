@@ -16,16 +16,15 @@ State::State(const Plan& plan, RunMemory& memory, const DitConfig& config, const
     for (const StateBuffer& b : state_of(param, spec, spec.choices.storage)) {
       const Buf values = program.find(b.prefix + param.name);
       if (!values || b.coding == Coding::beside) continue;
-      StateTensor tensor{b.prefix + param.name, param.layer, b.purpose, b.shape, b.type, b.coding,
-                         values};
+      StateTensor tensor{
+          b.prefix + param.name, param.layer, b.purpose, b.shape, b.type, b.coding, values};
       if (!b.other.empty()) tensor.beside = program.at(b.other + param.name);
       tensors_.push_back(std::move(tensor));
     }
   }
   // Weights first, then what the optimizer adds: as the program declares them.
-  std::stable_sort(tensors_.begin(), tensors_.end(), [](const auto& a, const auto& b) {
-    return a.values.id < b.values.id;
-  });
+  std::stable_sort(tensors_.begin(), tensors_.end(),
+                   [](const auto& a, const auto& b) { return a.values.id < b.values.id; });
 }
 
 const StateTensor& State::at(const std::string& name) const {

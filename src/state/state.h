@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "kernels/moment_code.h"
-#include "model/step.h"
 #include "model/optimizer.h"
+#include "model/step.h"
 #include "run/run_memory.h"
 
 namespace ebb {

@@ -68,8 +68,7 @@ Outlook outlook_of(const TrainOptions& o, const PlannedRun& planned, const Machi
   }
   if (planned.sampler) {
     const auto pictures = static_cast<int64_t>(o.sample_classes.size()) * o.samples_each;
-    outlook.drawing_seconds =
-        drawing_seconds(o.config, *planned.sampler, pictures, machine);
+    outlook.drawing_seconds = drawing_seconds(o.config, *planned.sampler, pictures, machine);
   }
   return outlook;
 }

@@ -290,8 +290,8 @@ class Trainer {
     save_checkpoint(checkpoint_path(o_.out, done_),
                     {done_, done_ * o_.step.batch, o_.seed, o_.config, source_.info().pixels,
                      o_.settings, optimizers()[static_cast<size_t>(o_.step.optimizer)].name,
-                     storage_text(planned_.step.choices.storage), updates_,
-                     scale_.saved(), scale_.clean_steps(), data_, average_start_},
+                     storage_text(planned_.step.choices.storage), updates_, scale_.saved(),
+                     scale_.clean_steps(), data_, average_start_},
                     state_);
     saved_ = done_;
     prune_checkpoints(o_.out, o_.keep);

@@ -10,10 +10,10 @@
 #include "data/loader.h"
 #include "data/source.h"
 #include "model/step.h"
+#include "plan/planned_run.h"
 #include "sample/output.h"
 #include "state/average.h"
 #include "train/outlook.h"
-#include "plan/planned_run.h"
 #include "train/sink.h"
 
 namespace ebb {
@@ -65,8 +65,8 @@ struct Trained {
 
 // Runs what was planned until options.steps or until it is asked to stop. Fails with Exit::usage
 // when the folder holds a run that is not to be resumed, Exit::disk when one cannot be resumed or
-// written, Exit::data when the data is gone or not the run's, and Exit::numbers when the loss or the
-// gradient stays not finite; the steps done are saved first where they are sound.
+// written, Exit::data when the data is gone or not the run's, and Exit::numbers when the loss or
+// the gradient stays not finite; the steps done are saved first where they are sound.
 Trained train(const TrainOptions& options, const Source& source, const PlannedRun& planned,
               const Machine& machine, const std::vector<RunSink*>& sinks = {},
               const RunControl& control = {});

@@ -44,9 +44,7 @@ class CpuMemory final : public DeviceMemory {
   void write(Place to, const void* from, int64_t bytes) override {
     std::memcpy(at(to), from, bytes);
   }
-  void move(Place to, Place from, int64_t bytes) override {
-    std::memmove(at(to), at(from), bytes);
-  }
+  void move(Place to, Place from, int64_t bytes) override { std::memmove(at(to), at(from), bytes); }
   std::byte* host(int32_t piece) const override { return pieces_[piece]->data(); }
 
  private:
@@ -70,8 +68,7 @@ class CpuDevice final : public Device {
     const TeamOf team(threads());
     return cpu_memory(bytes, limits());
   }
-  void run(const OpParams& params, const Operands& operands,
-           DeviceMemory& memory) const override {
+  void run(const OpParams& params, const Operands& operands, DeviceMemory& memory) const override {
     const TeamOf team(threads());
     const Pointers pointers(operands, memory);
     cpu::run_op(params, pointers.call());
