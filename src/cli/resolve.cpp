@@ -156,7 +156,8 @@ TrainOptions resolve_training(Settings& s, const DitConfig& config, const DataIn
   o.step.clip = static_cast<float>(s.clip);
   o.step.optimizer = s.decisions.optimizer.value_or(Optimizer::adamw);
   const OptimizerKind& optimizer = optimizers()[static_cast<size_t>(o.step.optimizer)];
-  if (s.has("betas") && optimizer.beta2 == 0) {
+  // A resumed run's record has them as they were.
+  if (s.has("betas") && optimizer.beta2 == 0 && !s.resume) {
     fail(Exit::usage,
          fmt::format("--betas contradicts --optimizer {}, which has none", optimizer.name),
          "leave --betas out");
