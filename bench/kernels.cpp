@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
-#include "cli/profile.h"
 #include "kernels/cpu/calibrate.h"
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/trial.h"
 #include "plan/cost.h"
+#include "report/op_shares.h"
 
 namespace {
 

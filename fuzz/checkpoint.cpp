@@ -1,13 +1,13 @@
 // What a checkpoint says of itself: its metadata, the model that it describes, that model's
 // parameters, and of a small one the programs of a training step and of a sampler's. The tensors
 // themselves are the business of the target `safetensors`.
-#include "train/checkpoint.h"
+#include "state/checkpoint.h"
 
 #include "fuzz.h"
+#include "model/sampler.h"
 #include "model/step.h"
 #include "plan/packing.h"
-#include "sample/sampler.h"
-#include "train/weights_model.h"
+#include "state/weights_model.h"
 
 namespace ebb {
 namespace {
@@ -52,7 +52,7 @@ void write_programs(const DitConfig& config, int64_t batch) {
   StepSpec step;
   step.batch = batch;
   const int64_t weights = 4 * parameter_count(config);
-  if (bytes_of(write_sampler_step(config, drawing, device)) < weights) std::abort();
+  if (bytes_of(sampler_programs(config, drawing, device)[1]) < weights) std::abort();
   if (bytes_of(write_step(config, step, device)) < weights) std::abort();
 }
 

@@ -1,5 +1,7 @@
 // The cache of the cost model: what is kept, what is refused, what is measured again.
-#include "train/calibration.h"
+#include "machine/calibration.h"
+
+#include "kernels/cpu/calibrate.h"
 
 #include <gtest/gtest.h>
 
@@ -21,7 +23,7 @@ class CalibrationCache : public ::testing::Test {
  protected:
   // Measurements that never repeat, so that a second one would show.
   Calibration get(const std::string& machine) {
-    ::testing::internal::CaptureStderr();
+    said_.clear();
     const auto points = [&] {
       std::vector<CostPoint> made;
       for (const OpParams& shape : calibration_shapes()) {
@@ -31,11 +33,12 @@ class CalibrationCache : public ::testing::Test {
       return made;
     };
     Calibration found = machine_calibration(
-        file_, {machine, "first use on this machine with these threads", 5, points(), [&] {
+        file_, {machine, "first use on this machine with these threads", 5, points(),
+                [&] {
                   ++measured_;
                   return Measurement{points(), busy_};
-                }});
-    said_ = ::testing::internal::GetCapturedStderr();
+                },
+                [&](const std::string& line) { said_ += line + "\n"; }});
     return found;
   }
 
@@ -181,11 +184,16 @@ TEST_F(CalibrationCache, LearnsThePaceOfStepsAndForgetsOldOnes) {
 TEST_F(CalibrationCache, WhatAnotherProcessMeasuredMeanwhileStays) {
   get("here");
   Calibration there;
-  machine_calibration(file_, {"elsewhere", "first use", 5, there.points, [&] {
+  machine_calibration(file_, {"elsewhere",
+                              "first use",
+                              5,
+                              there.points,
+                              [&] {
                                 there = get("there");
                                 learn_pace(file_, "here", 1.5);
                                 return Measurement{there.points, false};
-                              }});
+                              },
+                              {}});
   const int before = measured_;
   EXPECT_EQ(get("there"), there);
   EXPECT_EQ(get("elsewhere").points, there.points);

@@ -1,5 +1,5 @@
 // What a checkpoint says of itself, whatever it says.
-#include "train/checkpoint.h"
+#include "state/checkpoint.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // The averaged weights that a run keeps, and what is said of them (decision 013).
 #include "cli_fixture.h"
-#include "train/average.h"
+#include "state/average.h"
 
 namespace ebb::cli_fixture {
 namespace {

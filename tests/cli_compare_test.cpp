@@ -51,11 +51,11 @@ class CliCompare : public CliTest {
 TEST_F(CliCompare, EveryRowIsMeasuredAndSaysHowExactItIs) {
   const Result result = succeed(compare({"--json", "--classes", "3", "--offload", "."}));
   const Json table = parsed(result);  // nothing but JSON on stdout
-  EXPECT_TRUE(contains(result.err, "/22 recompute all ...\n")) << result.err;
+  EXPECT_TRUE(contains(result.err, "/24 recompute all ...\n")) << result.err;
   EXPECT_FALSE(contains(result.err, "\r")) << "not on a terminal";
   EXPECT_EQ(table["model"], "DiT 32x3/4");
   EXPECT_EQ(table["batch"], 16);
-  ASSERT_EQ(table["rows"].size(), 22u);
+  ASSERT_EQ(table["rows"].size(), 24u);
   const Json& baseline = table["rows"][0];
   EXPECT_EQ(baseline["technique"], "everything kept");
   EXPECT_EQ(baseline["saved_bytes"], 0);
@@ -72,7 +72,7 @@ TEST_F(CliCompare, EveryRowIsMeasuredAndSaysHowExactItIs) {
     EXPECT_GT(each["step_seconds"], 0);
     EXPECT_TRUE(each["note"].is_string());
   }
-  EXPECT_EQ(names.size(), 21u);
+  EXPECT_EQ(names.size(), 23u);
   EXPECT_EQ(table["rows"][2]["flags"],
             "--recompute all --micro-batch 16 --order batch --release off");
   expect_classes(table);
@@ -86,8 +86,8 @@ TEST_F(CliCompare, PeopleGetATableAndAdvice) {
     for (size_t at = 0; (at = result.out.find(what, at)) != std::string::npos; ++at) ++found;
     return found;
   };
-  EXPECT_EQ(count("\n| "), 1 + 21) << result.out;
-  EXPECT_EQ(count("| `--"), 21) << result.out;
+  EXPECT_EQ(count("\n| "), 1 + 23) << result.out;
+  EXPECT_EQ(count("| `--"), 23) << result.out;
   EXPECT_EQ(count("Least memory: "), 1) << result.out;
   EXPECT_EQ(count("Least memory at less than 5 % slowdown: "), 1) << result.out;
 }

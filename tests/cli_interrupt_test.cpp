@@ -4,8 +4,8 @@
 #include <chrono>
 #include <csignal>
 
+#include "cli/signals.h"
 #include "cli_fixture.h"
-#include "train/signals.h"
 
 namespace ebb::cli_fixture {
 namespace {
@@ -169,10 +169,11 @@ TEST(Signals, ASecondOneWaitsForASaveThatIsUnderWay) {
   const int code = exit_code_of([&] {
     catch_stop_signals("stopping\n");
     {
-      const SaveInProgress saving;
+      note_saving(true);
       raise(SIGTERM);
       raise(SIGINT);
       std::ofstream(saved) << "whole";
+      note_saving(false);
     }
     _exit(1);
   });
@@ -183,7 +184,8 @@ TEST(Signals, ASecondOneWaitsForASaveThatIsUnderWay) {
 TEST(Signals, ASecondOneExitsAtOnceOtherwise) {
   EXPECT_EQ(exit_code_of([] {
               catch_stop_signals("stopping\n");
-              { const SaveInProgress saving; }
+              note_saving(true);
+              note_saving(false);
               raise(SIGINT);
               if (stop_signal() != SIGINT) _exit(1);
               raise(SIGHUP);

@@ -2,7 +2,7 @@
 #include <csignal>
 
 #include "cli_fixture.h"
-#include "train/checkpoint.h"
+#include "state/checkpoint.h"
 
 namespace ebb::cli_fixture {
 namespace {

@@ -9,6 +9,7 @@
 #include "kernels/cpu/calibrate.h"
 #include "kernels/cpu/device.h"
 #include "model/step.h"
+#include "model_fixture.h"
 
 namespace ebb {
 namespace {
@@ -128,25 +129,24 @@ TEST(Cost, ProgramIsTheSumOfItsOpsAsOftenAsTheyRun) {
   }
   program.loops = {{1, 2, 5}};
   const CostModel costs;
-  EXPECT_DOUBLE_EQ(predicted_seconds(program, costs),
+  EXPECT_DOUBLE_EQ(predicted_seconds(program, middling_machine()),
                    costs.seconds(Gelu{1000}) + 5 * costs.seconds(Zero{1000}));
 }
 
-TEST(Cost, AStageTakesAsLongAsTheSlowerOfOpsAndDisk) {
+TEST(Cost, AStageTakesAsLongAsTheSlowestOfOpsAndLanes) {
   using Part = Transfer::Part;
   const auto op = [](const OpParams& params) { return Op{"op", "layer", params, {}, {}, {}, {}}; };
-  CostModel costs;
-  costs.set_disk({1000, 500});
   const Transfer fetch{Part::fetch_begin, 1000};  // 4 s
   const Transfer store{Part::store_begin, 1000};  // 8 s
   Program program;
   program.ops = {op(fetch), op(Gelu{1000}), op({Transfer{Part::fetch_end, 1000}}), op(store)};
-  EXPECT_DOUBLE_EQ(predicted_seconds(program, costs), 12);
+  const Machine slow = with_disk(middling_machine(), 1000, 500);
+  EXPECT_DOUBLE_EQ(predicted_seconds(program, slow), 12);
   program.marks = {0, 1};
   program.loops = {{3, 4, 5}};
-  EXPECT_DOUBLE_EQ(predicted_seconds(program, costs), 4 + 5 * 8);
-  costs.set_disk({1e15, 1e15});
-  EXPECT_NEAR(predicted_seconds(program, costs), costs.seconds(Gelu{1000}), 1e-9);
+  EXPECT_DOUBLE_EQ(predicted_seconds(program, slow), 4 + 5 * 8);
+  const Machine fast = with_disk(middling_machine(), 1e15, 1e15);
+  EXPECT_NEAR(predicted_seconds(program, fast), fast.costs.seconds(Gelu{1000}), 1e-9);
 }
 
 TEST(Cost, AStepOfTwiceTheBatchTakesLonger) {
@@ -154,12 +154,13 @@ TEST(Cost, AStepOfTwiceTheBatchTakesLonger) {
   config.width = 32;
   config.head_width = 16;
   set_blocks(config, 2, 2);
-  const CostModel costs(made_up());
+  Machine machine = middling_machine();
+  machine.costs = CostModel(made_up());
   StepSpec one, two;
   one.batch = 4;
   two.batch = 8;
-  EXPECT_GT(predicted_seconds(write_step(config, two, cpu_device()), costs),
-            predicted_seconds(write_step(config, one, cpu_device()), costs));
+  EXPECT_GT(predicted_seconds(write_step(config, two, cpu_device()), machine),
+            predicted_seconds(write_step(config, one, cpu_device()), machine));
 }
 
 }  // namespace

@@ -10,21 +10,41 @@
 #include <vector>
 
 #include "kernels/cpu/device.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/pointers.h"
 #include "program/program.h"
 
 namespace ebb {
 
-// Computes nothing. Each op fills what it writes and updates with a pattern of that buffer and that
-// op, and checks that what it reads still holds the pattern that it was last given: every byte of
-// every buffer, from its first writer to its last reader.
-class PatternDevice final : public Device {
+// The CPU, but ops go through call().
+class CpuLike : public Device {
  public:
-  explicit PatternDevice(const Program& program)
-      : program_(program), pattern_(program.buffers.size(), 1) {}
+  std::string identity() const override { return cpu_device().identity(); }
+  std::string kernels() const override { return cpu_device().kernels(); }
+  int threads() const override { return cpu_device().threads(); }
   int64_t scratch_bytes(const OpParams& params) const override {
     return cpu_device().scratch_bytes(params);
   }
-  void run(const OpParams&, const Call& call) const override {
+  std::unique_ptr<DeviceMemory> take(int64_t bytes) const override {
+    return cpu_memory(bytes, limits());
+  }
+  void run(const OpParams& params, const Operands& operands, DeviceMemory& memory) const override {
+    call(params, Pointers(operands, memory).call());
+  }
+  std::vector<OpParams> measured_shapes() const override { return cpu_device().measured_shapes(); }
+  std::vector<OpTiming> measure() const override { return cpu_device().measure(); }
+
+  virtual void call(const OpParams& params, const Call& call) const { cpu::run_op(params, call); }
+};
+
+// Computes nothing. Each op fills what it writes and updates with a pattern of that buffer and that
+// op, and checks that what it reads still holds the pattern that it was last given: every byte of
+// every buffer, from its first writer to its last reader.
+class PatternDevice final : public CpuLike {
+ public:
+  explicit PatternDevice(const Program& program)
+      : program_(program), pattern_(program.buffers.size(), 1) {}
+  void call(const OpParams&, const Call& call) const override {
     const Op& op = program_.ops[at_++];
     for (size_t i = 0; i < op.reads.size(); ++i) check(op, op.reads[i], call.reads[i]);
     for (size_t i = 0; i < op.updates.size(); ++i) check(op, op.updates[i], call.updates[i]);
@@ -57,13 +77,13 @@ class PatternDevice final : public Device {
 };
 
 // The CPU, but every Silu is told as `lie` instead.
-class LyingDevice final : public Device {
+class LyingDevice final : public CpuLike {
  public:
   explicit LyingDevice(std::function<void(const Call&)> lie) : lie_(std::move(lie)) {}
   int64_t scratch_bytes(const OpParams&) const override { return 0; }
-  void run(const OpParams& params, const Call& call) const override {
+  void call(const OpParams& params, const Call& call) const override {
     if (std::holds_alternative<Silu>(params)) return lie_(call);
-    cpu_device().run(params, call);
+    cpu::run_op(params, call);
   }
 
  private:
@@ -71,15 +91,12 @@ class LyingDevice final : public Device {
 };
 
 // The CPU, counting what kernels take from the heap while they run, by kind of op.
-class CountingDevice final : public Device {
+class CountingDevice final : public CpuLike {
  public:
-  int64_t scratch_bytes(const OpParams& params) const override {
-    return cpu_device().scratch_bytes(params);
-  }
   explicit CountingDevice(const std::atomic<int64_t>& news) : news_(news) {}
-  void run(const OpParams& params, const Call& call) const override {
+  void call(const OpParams& params, const Call& call) const override {
     const int64_t before = news_;
-    cpu_device().run(params, call);
+    cpu::run_op(params, call);
     taken[params.index()] += news_ - before;
   }
   mutable std::array<int64_t, std::variant_size_v<OpParams>> taken{};

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/cpu/device.h"
 #include "temp_folder.h"
 
 namespace ebb {
@@ -51,15 +52,21 @@ TEST_F(DiskStoreTest, AnyPartCanBeWrittenAndRead) {
 
 TEST_F(DiskStoreTest, TransfersHappenInTheOrderOfAsking) {
   DiskStore disk(folder_.path(), 4096, memory_);
-  std::vector<std::vector<std::byte>> values, found(50, std::vector<std::byte>(1000));
-  for (int i = 0; i < 50; ++i) values.emplace_back(1000, static_cast<std::byte>(i));
+  // A value goes out from its place and comes back behind the others.
+  const auto memory = cpu_device().take(100 * 1000);
   DiskStore::Ticket last = 0;
   for (int i = 0; i < 50; ++i) {
-    disk.store(values[i].data(), 8, 1000);
-    last = disk.fetch(found[i].data(), 8, 1000);
+    const std::vector<std::byte> value(1000, static_cast<std::byte>(i));
+    memory->write({0, i * 1000}, value.data(), 1000);
+    disk.store(*memory, {0, i * 1000}, 8, 1000);
+    last = disk.fetch(*memory, {0, (50 + i) * 1000}, 8, 1000);
   }
   disk.wait(last);
-  EXPECT_EQ(found, values);
+  for (int i = 0; i < 50; ++i) {
+    std::vector<std::byte> found(1000);
+    memory->read(found.data(), {0, (50 + i) * 1000}, 1000);
+    EXPECT_EQ(found, std::vector<std::byte>(1000, static_cast<std::byte>(i)));
+  }
 }
 
 TEST_F(DiskStoreTest, APlaceThatCannotBeUsedIsRefused) {
@@ -81,9 +88,9 @@ TEST_F(DiskStoreTest, APlaceThatCannotBeUsedIsRefused) {
 // As on a file system that cannot promise room: the file grows past what is allowed.
 TEST_F(DiskStoreTest, AFailureIsToldToWhoeverWaits) {
   DiskStore disk(folder_.path(), 4096, memory_);
-  std::vector<std::byte> values(4096);
-  const DiskStore::Ticket beyond = disk.fetch(values.data(), 1 << 20, 4096);
-  const DiskStore::Ticket after = disk.store(values.data(), 0, 4096);
+  const auto memory = cpu_device().take(4096);
+  const DiskStore::Ticket beyond = disk.fetch(*memory, {}, 1 << 20, 4096);
+  const DiskStore::Ticket after = disk.store(*memory, {}, 0, 4096);
   for (const DiskStore::Ticket ticket : {beyond, after}) {
     try {
       disk.wait(ticket);

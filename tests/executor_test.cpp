@@ -13,6 +13,7 @@
 #include <new>
 
 #include "device_fixture.h"
+#include "kernels/cpu/arena.h"
 #include "model_fixture.h"
 
 namespace {
@@ -36,17 +37,17 @@ namespace {
 
 using Mode = Executor::Mode;
 
-Machine trained_machine(const DitConfig& config, Mode mode, const Device& device = cpu_device()) {
-  return Machine({write_step(config, step_spec(2), cpu_device())}, mode, device);
+Rig trained_machine(const DitConfig& config, Mode mode, const Device& device = cpu_device()) {
+  return Rig({write_step(config, step_spec(2), cpu_device())}, mode, device);
 }
 
-void start(Machine& machine, const DitConfig& config) {
+void start(Rig& machine, const DitConfig& config) {
   machine.set_weights(config);
   machine.set_batch(config, 2);
 }
 
 // Inputs are gone after a run: the host gives them anew.
-void run_steps(Machine& machine, const DitConfig& config, int begin, int end) {
+void run_steps(Rig& machine, const DitConfig& config, int begin, int end) {
   for (int k = begin; k < end; ++k) {
     machine.set_batch(config, 2);
     machine.executor().run(training_scalars(k));
@@ -61,19 +62,19 @@ TEST(Executor, UsesExactlyThePlannedBytes) {
   for (const ModelCase& m : model_cases()) {
     for (const int64_t batch : {1, 2, 5}) {
       SCOPED_TRACE(testing::Message() << m.name << " at batch " << batch);
-      Machine machine({write_step(m.config, step_spec(batch), cpu_device())});
+      Rig machine({write_step(m.config, step_spec(batch), cpu_device())});
       machine.set_weights(m.config);
       machine.set_batch(m.config, batch);
       machine.executor().run(training_scalars(0));
       EXPECT_EQ(machine.executor().peak_bytes(), machine.plan().bytes);
-      EXPECT_EQ(machine.arena().bytes(), machine.plan().bytes);
+      EXPECT_EQ(machine.plans().arena_bytes, machine.plan().bytes);
     }
   }
 }
 
 TEST(Executor, TheTimelineReachesThePlannedPeak) {
   const OneThread one_thread;
-  Machine machine = trained_machine(small_config(), Mode::timed);
+  Rig machine = trained_machine(small_config(), Mode::timed);
   start(machine, small_config());
   machine.executor().run(training_scalars(0));
   const auto& timeline = machine.executor().timeline();
@@ -127,10 +128,10 @@ TEST(Executor, EveryBufferKeepsItsPatternWhileItLives) {
     SCOPED_TRACE(m.name);
     const PlanSet plans = make_plans({write_step(m.config, step_spec(2), cpu_device())});
     const Plan& plan = plans.plans[0];
-    const Arena arena(plans.arena_bytes);
     const PatternDevice device(plan.program);
-    Executor executor(plan, device, arena.data());
-    const auto place = [&](Buf b) { return arena.data() + plan.offsets[b.id]; };
+    RunMemory memory(plans, middling_machine());
+    Executor executor(plan, device, memory);
+    const auto place = [&](Buf b) { return memory.host(plan, b).data(); };
     for (size_t i = 0; i < plan.program.buffers.size(); ++i) {
       const Buf b{static_cast<int32_t>(i)};
       if (plan.program.buffers[i].resident) device.fill(b, place(b));
@@ -158,7 +159,7 @@ TEST(Executor, TwoRunsGiveTheSameBits) {
     SCOPED_TRACE(m.name);
     std::string bits[2];
     for (std::string& found : bits) {
-      Machine machine = trained_machine(m.config, Mode::normal);
+      Rig machine = trained_machine(m.config, Mode::normal);
       start(machine, m.config);
       run_steps(machine, m.config, 0, 2);
       found = machine.residents();
@@ -173,7 +174,7 @@ TEST(DebugMemory, PassesOnRealStepsAndChangesNoBit) {
     SCOPED_TRACE(m.name);
     std::string bits[2];
     for (const Mode mode : {Mode::normal, Mode::debug_memory}) {
-      Machine machine = trained_machine(m.config, mode);
+      Rig machine = trained_machine(m.config, mode);
       start(machine, m.config);
       ASSERT_NO_THROW(machine.executor().run(training_scalars(0)));
       EXPECT_TRUE(std::isfinite(machine.get(kLoss)[0]));
@@ -212,11 +213,10 @@ void honest(const Call& call, int64_t count = 30) {
 
 // The sum of the chain's result.
 float run_lying(const Lie& lie, Mode mode = Mode::debug_memory) {
-  Machine* self = nullptr;
-  const LyingDevice device([&](const Call& call) {
-    lie(call, [&](const char* name) { return self->executor().host(name); });
-  });
-  Machine machine({chain()}, mode, device);
+  Rig* self = nullptr;
+  const LyingDevice device(
+      [&](const Call& call) { lie(call, [&](const char* name) { return self->host(name); }); });
+  Rig machine({chain()}, mode, device);
   self = &machine;
   machine.set("w", Column(30, 0.5));
   machine.set("x", Column(30, 1.0));
@@ -299,7 +299,7 @@ TEST(Executor, TakesNothingFromTheHeapOnceItRuns) {
   const DitConfig config = uneven_config(Objective::ddpm);
   const CountingDevice device(news);
   for (const Mode mode : {Mode::normal, Mode::timed}) {
-    Machine machine = trained_machine(config, mode, device);
+    Rig machine = trained_machine(config, mode, device);
     start(machine, config);
     run_steps(machine, config, 0, 2);
     device.taken = {};

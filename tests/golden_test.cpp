@@ -6,10 +6,11 @@
 
 #include "formats/model_json.h"
 #include "formats/safetensors.h"
+#include "kernels/cpu/arena.h"
 #include "kernels/cpu/device.h"
 #include "model/step.h"
+#include "model_fixture.h"
 #include "reference_executor.h"
-#include "run/arena.h"
 #include "run/executor.h"
 
 namespace ebb {
@@ -48,8 +49,8 @@ class Fast {
  public:
   explicit Fast(Program program)
       : plans_(make_plans({std::move(program)})),
-        arena_(plans_.arena_bytes),
-        executor_(plans_.plans[0], cpu_device(), arena_.data()) {}
+        memory_(plans_, middling_machine()),
+        executor_(plans_.plans[0], cpu_device(), memory_) {}
 
   void set(const std::string& name, const std::vector<double>& values) {
     const Buf b = program().find(name);
@@ -57,23 +58,28 @@ class Fast {
     ASSERT_EQ(static_cast<int64_t>(values.size()), program().buffer(b).count()) << name;
     for (size_t i = 0; i < values.size(); ++i) {
       if (program().buffer(b).type == DType::i32) {
-        executor_.host<int32_t>(name)[i] = static_cast<int32_t>(values[i]);
+        host<int32_t>(name)[i] = static_cast<int32_t>(values[i]);
       } else {
-        executor_.host(name)[i] = static_cast<float>(values[i]);
+        host(name)[i] = static_cast<float>(values[i]);
       }
     }
   }
   std::vector<double> get(const std::string& name) {
     const int64_t count = program().buffer(program().at(name)).count();
-    const float* from = executor_.host(name);
+    const float* from = host(name);
     return {from, from + count};
   }
   void run(const Scalars& scalars) { executor_.run(scalars); }
   const Program& program() const { return plans_.plans[0].program; }
 
  private:
+  template <typename T = float>
+  T* host(const std::string& name) {
+    return reinterpret_cast<T*>(memory_.host(plans_.plans[0], program().at(name)).data());
+  }
+
   PlanSet plans_;
-  Arena arena_;
+  RunMemory memory_;
   Executor executor_;
 };
 
@@ -102,15 +108,15 @@ double relative_error(const std::vector<double>& found, const std::vector<double
   return std::sqrt(square / norm);
 }
 
-template <typename Machine>
-void set_weights(Machine& machine, const Golden& golden) {
+template <typename Rig>
+void set_weights(Rig& machine, const Golden& golden) {
   for (const ParamSpec& spec : parameters(golden.config())) {
     machine.set(spec.name, golden.real("weights." + spec.name));
   }
 }
 
-template <typename Machine>
-void set_batch(Machine& machine, const Golden& golden, const std::string& prefix) {
+template <typename Rig>
+void set_batch(Rig& machine, const Golden& golden, const std::string& prefix) {
   machine.set(kBatchX, golden.real(prefix + "x"));
   machine.set(kBatchNoise, golden.real(prefix + "noise"));
   machine.set(kBatchTime, golden.real(prefix + "t"));
@@ -125,10 +131,10 @@ StepSpec gradient_spec(const Golden& golden) {
   return spec;
 }
 
-template <typename Machine>
+template <typename Rig>
 void expect_gradients(const std::string& name, double loss_bound, double gradient_bound) {
   const Golden golden(name);
-  Machine machine(write_step(golden.config(), gradient_spec(golden), cpu_device()));
+  Rig machine(write_step(golden.config(), gradient_spec(golden), cpu_device()));
   set_weights(machine, golden);
   set_batch(machine, golden, "batch.");
   machine.run({});
@@ -163,10 +169,10 @@ StepSpec adamw_spec() {
   return spec;
 }
 
-template <typename Machine>
+template <typename Rig>
 void expect_losses(const std::string& name, double bound) {
   const Golden golden(name);
-  Machine machine(write_step(golden.config(), adamw_spec(), cpu_device()));
+  Rig machine(write_step(golden.config(), adamw_spec(), cpu_device()));
   set_weights(machine, golden);
   for (const ParamSpec& spec : parameters(golden.config())) {
     machine.set("m." + spec.name, std::vector<double>(element_count(spec.shape), 0.0));

@@ -15,9 +15,9 @@ namespace fs = std::filesystem;
 const fs::path kRoot = EBB_SOURCE_DIR;
 
 // Each folder may use itself and those before it.
-const std::vector<std::string> kOrder = {"base",  "program", "kernels", "model", "plan",
-                                         "run",   "formats", "data",    "comm",  "sample",
-                                         "train", "report",  "cli"};
+const std::vector<std::string> kOrder = {"base",  "program", "kernels", "model",  "plan",
+                                         "run",   "formats", "data",    "comm",   "machine",
+                                         "state", "sample",  "train",   "report", "cli"};
 
 bool is_text(const fs::path& path) {
   const std::string end = path.extension();
@@ -104,6 +104,38 @@ TEST(Layers, EveryLibraryHasOneHome) {
     }
   }
   EXPECT_GT(seen, 3) << "the scan finds no libraries";
+}
+
+// The library neither prints, forks, exits nor catches signals: the program over it does.
+TEST(Layers, OnlyTheProgramSpeaksForksExitsAndCatchesSignals) {
+  int in_cli = 0;
+  for (const fs::path& file : files_under("src")) {
+    for (const std::string& line : lines_of(file)) {
+      const std::string code = line.substr(0, line.find("//"));
+      for (const char* word :
+           {"fork()", "fmt::print", "printf(", "std::signal", "sigaction(", "signal(SIG", "exit(",
+            "std::cout", "std::cerr", "fputs(", "puts("}) {
+        if (code.find(word) == std::string::npos) continue;
+        if (code.find("snprintf(") != std::string::npos) continue;
+        folder_of(file) == "cli" ? void(++in_cli) : ADD_FAILURE() << file << ": " << line;
+      }
+    }
+  }
+  EXPECT_GT(in_cli, 20) << "the scan finds nothing";
+}
+
+// Who wants a device is given one.
+TEST(Layers, TheCpuIsNamedInOneSpotOutsideItsFolder) {
+  int spots = 0;
+  for (const fs::path& file : files_under("src")) {
+    if (folder_of(file) == "kernels") continue;
+    for (const std::string& line : lines_of(file)) {
+      if (line.find("cpu_device(") == std::string::npos) continue;
+      ++spots;
+      EXPECT_EQ(folder_of(file), "cli") << file << ": " << line;
+    }
+  }
+  EXPECT_EQ(spots, 1);
 }
 
 TEST(Layers, ADoubtIsATestAndNotARemark) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,9 +12,10 @@
 #include "model/step.h"
 #include "op_inputs.h"
 #include "plan/plan.h"
+#include "run/disk_store.h"
 #include "run/executor.h"
 #include "run/run_memory.h"
-#include "train/state.h"
+#include "state/state.h"
 
 namespace ebb {
 
@@ -118,16 +120,41 @@ class OneThread {
   const int before_ = team_threads();
 };
 
-// The fp32 kernels in an arena of their own; program 0 unless said otherwise.
-class Machine {
+// A machine that is the same everywhere: nobody has measured it.
+inline Machine middling_machine(const Device& device = cpu_device()) {
+  Machine machine;
+  machine.device = &device;
+  machine.outside_bytes = 16 << 20;
+  machine.available_bytes = int64_t{1} << 42;
+  return machine;
+}
+
+// The same with a disk that works at these rates.
+inline Machine with_disk(Machine machine, double fetch_rate = 1e9, double store_rate = 1e9) {
+  machine.lanes.push_back(disk_lane(std::filesystem::temp_directory_path()));
+  machine.lanes.back().fetch_rate = fetch_rate;
+  machine.lanes.back().store_rate = store_rate;
+  return machine;
+}
+
+// What moves everything that can be moved to that disk, or some of it.
+inline Offload to_disk(bool state, bool weights, bool inputs) {
+  return {state, weights, inputs, 0, kDiskMemory};
+}
+
+// Programs in memory of their own; program 0 unless said otherwise.
+class Rig {
  public:
-  explicit Machine(std::vector<Program> programs, Executor::Mode mode = Executor::Mode::normal,
-                   const Device& device = cpu_device())
-      : plans_(make_plans(std::move(programs))),
-        memory_(plans_, std::filesystem::temp_directory_path()) {
-    executors_.reserve(plans_.plans.size());
-    for (const Plan& plan : plans_.plans) {
-      executors_.emplace_back(plan, device, memory_, mode);
+  explicit Rig(std::vector<Program> programs, Executor::Mode mode = Executor::Mode::normal,
+               const Device& device = cpu_device())
+      : Rig(std::move(programs), with_disk(middling_machine(device)), mode) {}
+  Rig(std::vector<Program> programs, const Machine& machine,
+      Executor::Mode mode = Executor::Mode::normal)
+      : plans_(std::make_unique<PlanSet>(make_plans(std::move(programs), machine.limits()))),
+        memory_(std::make_unique<RunMemory>(*plans_, machine)) {
+    executors_.reserve(plans_->plans.size());
+    for (const Plan& plan : plans_->plans) {
+      executors_.emplace_back(plan, *machine.device, *memory_, mode);
     }
   }
 
@@ -138,20 +165,26 @@ class Machine {
             values.size());
     for (size_t i = 0; i < values.size(); ++i) {
       if (buffer.type == DType::i32) {
-        executor(program).host<int32_t>(name)[i] = static_cast<int32_t>(values[i]);
+        host<int32_t>(name, program)[i] = static_cast<int32_t>(values[i]);
       } else {
-        executor(program).host(name)[i] = static_cast<float>(values[i]);
+        host(name, program)[i] = static_cast<float>(values[i]);
       }
     }
   }
   Column get(const std::string& name, int program = 0) const {
     const Program& p = plan(program).program;
-    const float* from = executors_[program].host(name);
+    const float* from = host(name, program);
     return {from, from + p.buffer(p.at(name)).count()};
+  }
+  // Where a buffer lies.
+  template <typename T = float>
+  T* host(const std::string& name, int program = 0) const {
+    return reinterpret_cast<T*>(
+        memory_->host(plan(program), plan(program).program.at(name)).data());
   }
   // Weights, and their average, as random_weights() makes them; moments stay zero.
   void set_weights(const DitConfig& config, int program = 0) {
-    State state(plan(program), memory_);
+    State state(plan(program), *memory_, config, spec_of(config, program));
     for (const ParamSpec& spec : parameters(config)) {
       const Column weights = random_weights(spec, config);
       for (const std::string& name : {spec.name, kAverage + spec.name}) {
@@ -173,21 +206,40 @@ class Machine {
     const Plan& p = plan(program);
     for (size_t i = 0; i < p.program.buffers.size(); ++i) {
       const Buffer& b = p.program.buffers[i];
-      const auto* at = reinterpret_cast<const char*>(memory_.data()) + p.offsets[i];
-      if (b.resident) bytes.append(at, b.bytes());
+      if (!b.resident) continue;
+      const std::span<std::byte> at = memory_->host(p, Buf{static_cast<int32_t>(i)});
+      bytes.append(reinterpret_cast<const char*>(at.data()), at.size());
     }
     return bytes;
   }
 
-  const PlanSet& plans() const { return plans_; }
-  const Plan& plan(int program = 0) const { return plans_.plans[program]; }
+  const PlanSet& plans() const { return *plans_; }
+  const Plan& plan(int program = 0) const { return plans_->plans[program]; }
   Executor& executor(int program = 0) { return executors_[program]; }
-  const Arena& arena() const { return memory_.arena(); }
-  Memory memory() { return memory_; }
+  RunMemory& memory() { return *memory_; }
 
  private:
-  PlanSet plans_;
-  RunMemory memory_;
+  // A step as the program keeps its state: which storage its buffers show.
+  StepSpec spec_of(const DitConfig& config, int program) const {
+    const Program& p = plan(program).program;
+    StepSpec spec;
+    for (const ParamSpec& param : parameters(config)) {
+      const auto type = [&](const char* prefix, DType otherwise) {
+        const Buf b = p.find(prefix + param.name);
+        return b ? p.buffer(b).type : otherwise;
+      };
+      Storage& storage = spec.choices.storage;
+      if (type("", DType::f32) == DType::bf16) storage.activation = DType::bf16;
+      if (type("m.", DType::f32) == DType::u8) storage.moments = Moments::coded;
+      if (type("ema.", DType::f32) == DType::bf16) storage.ema = DType::bf16;
+    }
+    const std::string trained = parameters(config)[1].name;
+    spec.update = p.find(kFirstMoment + trained) || p.find(kAverage + trained);
+    return spec;
+  }
+
+  std::unique_ptr<PlanSet> plans_;
+  std::unique_ptr<RunMemory> memory_;
   std::vector<Executor> executors_;
 };
 

@@ -133,9 +133,9 @@ TEST(Initialisation, TheFirstOutputIsExactlyZero) {
   const OneThread one_thread;
   for (const ModelCase& m : model_cases()) {
     SCOPED_TRACE(m.name);
-    Machine machine({write_step(m.config, step_spec(2, false), cpu_device())});
+    Rig machine({write_step(m.config, step_spec(2, false), cpu_device())});
     for (const ParamSpec& spec : parameters(m.config)) {
-      initialise(machine.executor().host(spec.name), spec, 1, m.config);
+      initialise(machine.host(spec.name), spec, 1, m.config);
     }
     machine.set_batch(m.config, 2);
     Random random(1);
@@ -314,7 +314,7 @@ TEST(WholeModelGradient, FastKernelsAgreeWithTheTwins) {
     SCOPED_TRACE(m.name);
     const WholeModel model(m.config);
     ReferenceExecutor<double> twin(model.program);
-    Machine fast({write_step(m.config, step_spec(2, false), cpu_device())});
+    Rig fast({write_step(m.config, step_spec(2, false), cpu_device())});
     for (const auto& [name, values] : model.given) {
       twin.set(name, values);
       fast.set(name, values);

@@ -13,11 +13,11 @@ namespace {
 constexpr int64_t kBatch = 5;
 
 std::vector<Offload> kinds(bool release) {
-  std::vector<Offload> all = {{.inputs = true}};
+  std::vector<Offload> all = {to_disk(false, false, true)};
   if (release) {
-    all.push_back({.state = true});
-    all.push_back({.state = true, .weights = true});
-    all.push_back({.state = true, .weights = true, .inputs = true});
+    all.push_back(to_disk(true, false, false));
+    all.push_back(to_disk(true, true, false));
+    all.push_back(to_disk(true, true, true));
   }
   return all;
 }
@@ -54,7 +54,7 @@ TEST(Offload, GoesWithEveryStorage) {
     Choices c{.micro_batch = 2, .layer_major = true, .release = true};
     c.storage = storage;
     const Bits plain = run_with(config, updating(0, kBatch), c);
-    c.offload = {true, true, true};
+    c.offload = to_disk(true, true, true);
     expect_same(plain, run_with(config, updating(0, kBatch), c));
   }
 }
@@ -63,7 +63,7 @@ TEST(Offload, DebugMemoryPasses) {
   const OneThread one_thread;
   const DitConfig config = uneven_config(Objective::ddpm);
   Choices c{.micro_batch = 3, .layer_major = true, .release = true};
-  c.offload = {true, true, true};
+  c.offload = to_disk(true, true, true);
   expect_same(run_with(config, updating(0, kBatch), c),
               run_with(config, updating(0, kBatch), c, Executor::Mode::debug_memory));
 }
@@ -76,7 +76,7 @@ TEST(Offload, FetchesAStageAhead) {
   set_blocks(config, 4, 2);
   StepSpec spec = updating(0, 4);
   spec.choices.release = true;
-  spec.choices.offload = {true, true, false};
+  spec.choices.offload = to_disk(true, true, false);
   const Program program = write_step(config, spec, cpu_device());
   std::map<std::string, int> begun;
   int transfers = 0, ahead = 0;
@@ -108,11 +108,11 @@ TEST(Offload, TakesLittleMoreThanTwoLayersOfAll) {
   spec.choices.release = true;
   spec.choices.schedule = plain_schedule(std::vector<KeepSet>(config.depth()));
   const PlanSet plain = make_plans({write_step(config, spec, cpu_device())});
-  spec.choices.offload = {true, true, true};
+  spec.choices.offload = to_disk(true, true, true);
   const PlanSet away = make_plans({write_step(config, spec, cpu_device())});
-  EXPECT_EQ(plain.disk_bytes, 0);
-  EXPECT_GT(away.disk_bytes, plain.plans[0].resident_bytes * 9 / 10);
-  EXPECT_LT(away.arena_bytes - kTransferBytes, plain.arena_bytes / 3);
+  EXPECT_EQ(plain.total_away_bytes(), 0);
+  EXPECT_GT(away.total_away_bytes(), plain.plans[0].resident_bytes * 9 / 10);
+  EXPECT_LT(away.arena_bytes - kDiskMemory, plain.arena_bytes / 3);
 }
 
 TEST(Offload, PicturesAreTheSame) {
@@ -131,10 +131,9 @@ TEST(Offload, PicturesAreTheSame) {
     for (Program& p : sampler_programs(config, sampler, cpu_device())) {
       programs.push_back(std::move(p));
     }
-    Machine machine(std::move(programs));
+    Rig machine(std::move(programs));
     machine.set_weights(config);
-    Drawer drawer(machine.plan(1), machine.plan(2), sampler, config, cpu_device(),
-                  machine.memory());
+    Drawer drawer(machine.plans(), sampler, config, cpu_device(), machine.memory());
     std::vector<float> values;
     drawer.draw(
         3, [](int64_t place) { return static_cast<int32_t>(place % 2); }, 5,
@@ -143,7 +142,7 @@ TEST(Offload, PicturesAreTheSame) {
         });
     return values;
   };
-  EXPECT_EQ(picture({}), picture({true, true, true}));
+  EXPECT_EQ(picture({}), picture(to_disk(true, true, true)));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "op_case.h"
 
+#include "kernels/cpu/kernels.h"
+
 #include <complex>
 #include <cstring>
 #include <optional>
@@ -154,7 +156,7 @@ OpValues<double> run_on_device(const OpParams& params, const OpValues<double>& i
   call.updates = update_at;
   call.scratch = {scratch.data(), scratch.size()};
   call.scalars = &scalars;
-  cpu_device().run(params, call);
+  cpu::run_op(params, call);
 
   const auto store = [](const std::vector<Arg>& args, std::vector<GuardedBytes>& buffers) {
     std::vector<Column> made;

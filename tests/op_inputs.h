@@ -153,6 +153,18 @@ inline void suit(const ClipScale&, OpValues<double>& v, Random&) {
   for (double& norm : v.reads[0]) norm = norm * norm;
 }
 
+inline void suit(const Lion&, OpValues<double>& v, Random&) {
+  v.reads[1] = {1.75, 0.625};  // the norm, and a factor that clips
+}
+
+inline void suit(const Adafactor& op, OpValues<double>& v, Random&) {
+  v.reads[1] = {1.75, 0.625};
+  const size_t own = op.split ? 2 : 1;
+  for (size_t i = own; i < own + (op.factored() ? 2 : 1); ++i) {
+    for (double& second : v.updates[i]) second = second * second;
+  }
+}
+
 inline void suit(const AdamW&, OpValues<double>& v, Random&) {
   v.reads[1] = {1.75, 0.625};  // the norm, and a factor that clips
   for (double& second : v.updates[2]) second = second * second;

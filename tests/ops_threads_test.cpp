@@ -14,6 +14,7 @@ constexpr DType kBf16 = DType::bf16;
 std::vector<OpParams> cut_ops() {
   constexpr int64_t kMany = 20'011;
   const AdamW adam{kMany, 0.9, 0.999, 1e-8, 0.1, true};
+  const Lion lion{kMany, 0.9, 0.99, 0.1, true};
   AdamW narrow = adam;
   narrow.g = narrow.average = kBf16;
   narrow.split = true;
@@ -57,6 +58,9 @@ std::vector<OpParams> cut_ops() {
           SquaredNorm{100'003, 0},
           adam,
           narrow,
+          lion,
+          Adafactor{kMany / 100, 101, 0.1, true},
+          Adafactor{1, kMany, 0.1, true},
           Guide{5, 6, 700, 3},
           DiffusionStep{5, 3, 700, true, true, true},
           FlowStep{5, 3, 1200, true, true, 0}};

@@ -1,5 +1,5 @@
 // The first measurement of a kind of process is kept: a few pages never decide between two plans.
-#include "train/outside.h"
+#include "machine/outside.h"
 
 #include <gtest/gtest.h>
 

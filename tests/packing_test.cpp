@@ -59,7 +59,7 @@ void expect_at_bound(const Blocks& blocks) {
 Blocks random_blocks(std::mt19937_64& random, int most_blocks, int moments, int sizes) {
   Blocks blocks(random() % (most_blocks + 1));
   for (LiveBlock& b : blocks) {
-    b.size = static_cast<int64_t>(random() % sizes) * kAlignment;
+    b.size = static_cast<int64_t>(random() % sizes) * Limits{}.alignment;
     b.life.begin = static_cast<int>(random() % moments);
     b.life.end = b.life.begin + static_cast<int>(random() % (moments - b.life.begin + 1));
   }
@@ -111,7 +111,8 @@ TEST(Packing, ReachesTheBoundOnNestedLives) {
   for (int n = 1; n < 40; ++n) {
     Blocks blocks;
     for (int i = 0; i < n; ++i) {
-      blocks.push_back({static_cast<int64_t>(random() % 9 + 1) * kAlignment, {i, 2 * n - i}});
+      blocks.push_back(
+          {static_cast<int64_t>(random() % 9 + 1) * Limits{}.alignment, {i, 2 * n - i}});
     }
     std::shuffle(blocks.begin(), blocks.end(), random);
     expect_at_bound(blocks);
@@ -122,7 +123,7 @@ TEST(Packing, ReachesTheBoundOnDisjointLives) {
   std::mt19937_64 random(6);
   Blocks blocks;
   for (int i = 0; i < 50; ++i) {
-    blocks.push_back({static_cast<int64_t>(random() % 9 + 1) * kAlignment, {i, i + 1}});
+    blocks.push_back({static_cast<int64_t>(random() % 9 + 1) * Limits{}.alignment, {i, i + 1}});
   }
   std::shuffle(blocks.begin(), blocks.end(), random);
   expect_at_bound(blocks);
@@ -134,9 +135,9 @@ TEST(Packing, ReachesTheBoundOnAStackWithScratch) {
   const int depth = 30;
   Blocks blocks;
   for (int i = 0; i < depth; ++i) {
-    blocks.push_back({(1 + i % 3) * kAlignment, {i, 2 * depth - i}});
-    blocks.push_back({2 * kAlignment, {i, i + 1}});
-    blocks.push_back({2 * kAlignment, {2 * depth - i - 1, 2 * depth - i}});
+    blocks.push_back({(1 + i % 3) * Limits{}.alignment, {i, 2 * depth - i}});
+    blocks.push_back({2 * Limits{}.alignment, {i, i + 1}});
+    blocks.push_back({2 * Limits{}.alignment, {2 * depth - i - 1, 2 * depth - i}});
   }
   expect_at_bound(blocks);
 }
@@ -178,7 +179,7 @@ int64_t greedy_peak(const Blocks& blocks) {
 
 // Sizes in units of the alignment.
 Blocks in_units(Blocks blocks) {
-  for (LiveBlock& b : blocks) b.size *= kAlignment;
+  for (LiveBlock& b : blocks) b.size *= Limits{}.alignment;
   return blocks;
 }
 
@@ -215,7 +216,7 @@ Blocks blocks_of(const Program& program) {
   Blocks blocks;
   for (size_t i = 0; i < lives.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
-    if (!buffer.resident) blocks.push_back({aligned(buffer.bytes()), lives[i]});
+    if (!buffer.resident) blocks.push_back({Limits{}.aligned(buffer.bytes()), lives[i]});
   }
   return blocks;
 }
@@ -243,15 +244,15 @@ TEST(Packing, PassesOverBlocksWithoutSizeOrLife) {
 }
 
 TEST(Packing, AlignsUpwardsToSixtyFour) {
-  EXPECT_EQ(aligned(0), 0);
-  EXPECT_EQ(aligned(1), 64);
-  EXPECT_EQ(aligned(64), 64);
-  EXPECT_EQ(aligned(65), 128);
-  EXPECT_EQ(aligned((int64_t{1} << 40) + 1), (int64_t{1} << 40) + 64);
+  EXPECT_EQ(Limits{}.aligned(0), 0);
+  EXPECT_EQ(Limits{}.aligned(1), 64);
+  EXPECT_EQ(Limits{}.aligned(64), 64);
+  EXPECT_EQ(Limits{}.aligned(65), 128);
+  EXPECT_EQ(Limits{}.aligned((int64_t{1} << 40) + 1), (int64_t{1} << 40) + 64);
   std::mt19937_64 random(8);
   for (int i = 0; i < 100; ++i) {
     const Blocks blocks = random_blocks(random, 40, 12, 9);
-    for (const int64_t offset : pack(blocks).offsets) EXPECT_EQ(offset % kAlignment, 0);
+    for (const int64_t offset : pack(blocks).offsets) EXPECT_EQ(offset % Limits{}.alignment, 0);
   }
 }
 

@@ -42,8 +42,8 @@ TEST(Ledger, KnowsTheSizeOfTheState) {
   int64_t all = 0;
   int64_t trained = 0;
   for (const ParamSpec& spec : parameters(config)) {
-    all += aligned(element_count(spec.shape) * 4);
-    if (spec.trained()) trained += aligned(element_count(spec.shape) * 4);
+    all += Limits{}.aligned(element_count(spec.shape) * 4);
+    if (spec.trained()) trained += Limits{}.aligned(element_count(spec.shape) * 4);
   }
   const auto of = [&](Purpose p) { return set.plans[0].ledger.purpose[static_cast<int>(p)]; };
   EXPECT_EQ(of(Purpose::weight), all);
@@ -59,7 +59,7 @@ TEST(Ledger, IsTakenWhereTheMostBytesAreAlive) {
     int64_t bytes = 0;
     for (size_t i = 0; i < plan.lives.size(); ++i) {
       const bool alive = plan.lives[i].begin <= op && op < plan.lives[i].end;
-      if (alive) bytes += aligned(plan.program.buffers[i].bytes());
+      if (alive) bytes += Limits{}.aligned(plan.program.buffers[i].bytes());
     }
     return bytes;
   };
@@ -82,7 +82,7 @@ TEST(Ledger, TheGapIsWhatPackingCouldNotFillInEveryPlan) {
       std::vector<LiveBlock> blocks;
       for (size_t i = 0; i < plan.lives.size(); ++i) {
         const Buffer& b = plan.program.buffers[i];
-        if (!b.resident) blocks.push_back({aligned(b.bytes()), plan.lives[i]});
+        if (!b.resident) blocks.push_back({Limits{}.aligned(b.bytes()), plan.lives[i]});
       }
       EXPECT_EQ(plan.ledger.gap, pack(blocks).peak - liveness_bound(blocks)) << plan.program.name;
     }
@@ -122,7 +122,7 @@ TEST(Plans, RefuseResidentsOfTwoSizes) {
   wider.classes = 6;
   SamplerSpec spec = sampler_spec(wider);
   EXPECT_THROW(make_plans({write_step(small_config(), step_spec(1), cpu_device()),
-                           write_sampler_step(wider, spec, cpu_device())}),
+                           sampler_programs(wider, spec, cpu_device())[1]}),
                Bug);
 }
 
@@ -131,24 +131,23 @@ TEST(Plans, ASamplerBetweenTwoStepsLeavesTheTrainingUntouched) {
   const OneThread one_thread;
   for (const Objective objective : {Objective::ddpm, Objective::flow}) {
     const DitConfig config = uneven_config(objective);
-    const auto start = [&](Machine& machine) {
+    const auto start = [&](Rig& machine) {
       machine.set_weights(config);
       machine.set_batch(config, 2);
       machine.executor().run(training_scalars(0));
     };
-    const auto finish = [&](Machine& machine) {
+    const auto finish = [&](Rig& machine) {
       machine.set_batch(config, 2);
       machine.executor().run(training_scalars(1));
       return machine.residents() + std::to_string(machine.get(kLoss)[0]);
     };
-    Machine alone(step_and_sampler(config, 2));
+    Rig alone(step_and_sampler(config, 2));
     start(alone);
-    Machine disturbed(step_and_sampler(config, 2));
+    Rig disturbed(step_and_sampler(config, 2));
     start(disturbed);
     const std::string before = disturbed.residents();
     const SamplerSpec spec = sampler_spec(config);
-    Drawer drawer(disturbed.plan(1), disturbed.plan(2), spec, config, cpu_device(),
-                  disturbed.arena().data());
+    Drawer drawer(disturbed.plans(), spec, config, cpu_device(), disturbed.memory());
     double sum = 0;
     const auto label_of = [](int64_t place) { return static_cast<int32_t>(place + 1); };
     drawer.draw(3, label_of, 5, [&](int64_t, int64_t count, const float* values) {
@@ -175,6 +174,8 @@ TEST(Validator, AcceptsThePlansOfRealPrograms) {
 }
 
 // x -> y -> z -> out, with residents w and untouched.
+const Limits kAnywhere{.alignment = 1};
+
 class BrokenPlan : public testing::Test {
  protected:
   BrokenPlan() {
@@ -199,14 +200,14 @@ class BrokenPlan : public testing::Test {
     return b.finish();
   }
   int64_t& offset(const char* name) { return plan_.offsets[plan_.program.at(name).id]; }
-  void expect_refused() { EXPECT_THROW(validate_plan(plan_, set_.arena_bytes), Bug); }
+  void expect_refused() { EXPECT_THROW(validate_plan(plan_, set_.arena_bytes, kAnywhere), Bug); }
 
   PlanSet set_;
   Plan plan_;
 };
 
 TEST_F(BrokenPlan, IsWholeBeforeItIsBroken) {
-  validate_plan(plan_, set_.arena_bytes);
+  validate_plan(plan_, set_.arena_bytes, kAnywhere);
   EXPECT_EQ(plan_.peak_op, 0) << "all ops are equally full, and the first counts";
 }
 
@@ -216,9 +217,11 @@ TEST_F(BrokenPlan, TwoLiveBuffersOverlapByOneByte) {
       plan_ = set_.plans[0];
       offset(one) = 4000;
       offset(other) = 4000 + by;
-      EXPECT_THROW(validate_plan(plan_, 8000), Bug) << one << " and " << other << " by " << by;
+      EXPECT_THROW(validate_plan(plan_, 8000, kAnywhere), Bug)
+          << one << " and " << other << " by " << by;
       offset(other) += by > 0 ? 1 : -1;
-      EXPECT_NO_THROW(validate_plan(plan_, 8000)) << one << " and " << other << " beside " << by;
+      EXPECT_NO_THROW(validate_plan(plan_, 8000, kAnywhere))
+          << one << " and " << other << " beside " << by;
     }
   }
 }
@@ -227,9 +230,9 @@ TEST_F(BrokenPlan, TwoLiveBuffersOverlapByOneByte) {
 TEST_F(BrokenPlan, AnOutputMayTakeThePlaceOfADyingInputOnly) {
   EXPECT_EQ(offset("z"), offset("y"));
   offset("y") = 4000;
-  EXPECT_NO_THROW(validate_plan(plan_, 8000));
+  EXPECT_NO_THROW(validate_plan(plan_, 8000, kAnywhere));
   offset("y") = offset("w");  // alive
-  EXPECT_THROW(validate_plan(plan_, 8000), Bug);
+  EXPECT_THROW(validate_plan(plan_, 8000, kAnywhere), Bug);
   plan_ = set_.plans[0];
   plan_.program.outputs.push_back(plan_.program.at("y"));
   expect_refused();
@@ -252,9 +255,9 @@ TEST_F(BrokenPlan, AnOffsetIsNegative) {
 
 TEST_F(BrokenPlan, ABufferEndsPastTheArena) {
   offset("out") = 8000 - 400;
-  EXPECT_NO_THROW(validate_plan(plan_, 8000));
-  EXPECT_THROW(validate_plan(plan_, 7999), Bug);
-  EXPECT_THROW(validate_plan(plan_, set_.arena_bytes), Bug);
+  EXPECT_NO_THROW(validate_plan(plan_, 8000, kAnywhere));
+  EXPECT_THROW(validate_plan(plan_, 7999, kAnywhere), Bug);
+  EXPECT_THROW(validate_plan(plan_, set_.arena_bytes, kAnywhere), Bug);
 }
 
 TEST_F(BrokenPlan, AnOffsetIsMissing) {
@@ -274,9 +277,9 @@ TEST_F(BrokenPlan, AnOpReadsWhatNothingWrote) {
 
 TEST_F(BrokenPlan, AnOpUpdatesWhatIsWrittenOnlyLater) {
   offset("out") = 4000;
-  validate_plan(plan_, 8000);
+  validate_plan(plan_, 8000, kAnywhere);
   plan_.program.ops[1].updates.push_back(plan_.program.at("out"));
-  EXPECT_THROW(validate_plan(plan_, 8000), Bug);
+  EXPECT_THROW(validate_plan(plan_, 8000, kAnywhere), Bug);
 }
 
 // An output that the host reads later is alive to the end, though no op touches it any more.
@@ -316,8 +319,8 @@ TEST(Validator, SharesNoCodeWithThePacker) {
   std::ifstream in(EBB_SOURCE_DIR "/src/plan/validate.cpp");
   const std::string text(std::istreambuf_iterator<char>(in), {});
   ASSERT_FALSE(text.empty());
-  for (const char* word : {"plan/packing.h", "plan/lifetimes.h", "pack(", "lifetimes(", "aligned(",
-                           "LiveBlock", "Lifetime", ".lives["}) {
+  for (const char* word : {"plan/packing.h", "plan/lifetimes.h", "pack(", "lifetimes(",
+                           "Limits{}.aligned(", "LiveBlock", "Lifetime", ".lives["}) {
     EXPECT_EQ(text.find(word), std::string::npos) << word;
   }
 }
@@ -344,7 +347,7 @@ TEST(PlanCsv, ListsEveryLiveBufferOnce) {
     EXPECT_TRUE(names.insert(name).second) << name;
     const Buf b = plan.program.at(name);
     EXPECT_EQ((Lifetime{static_cast<int>(lower), static_cast<int>(upper)}), plan.held[b.id]);
-    EXPECT_EQ(size, aligned(plan.program.buffer(b).bytes()));
+    EXPECT_EQ(size, Limits{}.aligned(plan.program.buffer(b).bytes()));
     EXPECT_EQ(at, plan.offsets[b.id]);
     highest = std::max<int64_t>(highest, at + size);
   }

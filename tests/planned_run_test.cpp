@@ -1,13 +1,8 @@
 // The plan of a whole process: within its budget or naming the floor, and never worse for more.
-#include "train/planned_run.h"
+#include "plan/planned_run.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdlib>
-
-#include "base/threads.h"
 #include "random_runs.h"
 
 namespace ebb {
@@ -15,36 +10,33 @@ namespace {
 
 constexpr int64_t kAmple = int64_t{1} << 42;
 
-// What this process measures of itself is kept where the tested binaries keep theirs.
-const bool kept_apart = setenv("EBB_CALIBRATION", EBB_CALIBRATION_FILE, 0) == 0;
-
-RunSpec run_spec(const DitConfig& config, const StepSpec& step, const Forced& forced = {}) {
+RunSpec run_spec(const DitConfig& config, const StepSpec& step, const Decisions& forced = {}) {
   RunSpec spec;
   spec.name = "test";
   spec.config = config;
   spec.step = step;
-  spec.forced = forced;
+  spec.decisions = forced;
   spec.budget_bytes = kAmple;
   return spec;
 }
 
 TEST(PlannedRuns, AreWithinTheirBudgetOrNameAFloorAboveIt) {
   const OneThread one_thread;
-  const CostModel costs;
+  const Machine machine = middling_machine();
   Random random(23);
   int fitting = 0, refused = 0;
   for (int i = 0; i < 14; ++i) {
     const RandomRun run = random_run(random, 6, 4);
     SCOPED_TRACE(std::to_string(i) + ": " + run.text());
-    RunSpec spec = run_spec(run.config, run.step, run.forced);
+    RunSpec spec = run_spec(run.config, run.step, run.decisions);
     if (i % 4 == 0) spec.held_bytes = 3 << 20;
-    const PlannedRun ample = plan_run_and_floor(spec, costs);
+    const PlannedRun ample = plan_run_and_floor(spec, machine);
     ASSERT_TRUE(ample.fits);
     ASSERT_LE(ample.floor_bytes, ample.process_bytes());
     for (int k = 0; k < 3; ++k) {
       constexpr int64_t kRoom = 4 << 20;
       spec.budget_bytes = between(ample.floor_bytes - kRoom, ample.process_bytes() + kRoom, random);
-      const PlannedRun found = plan_run_and_floor(spec, costs);
+      const PlannedRun found = plan_run_and_floor(spec, machine);
       if (found.fits) {
         ++fitting;
         EXPECT_LE(found.process_bytes(), spec.budget_bytes);
@@ -86,29 +78,17 @@ std::vector<CurveCase> curve_cases() {
           {"uneven clipped", uneven, 40, 1, 12}};
 }
 
-// The figures of a plan, made in a process of its own as every command makes them.
+// The figures of a plan.
 struct Point {
   int64_t budget, process_bytes, arena_bytes, floor_bytes;
   double seconds;
   bool fits;
 };
 
-Point plan_apart(const RunSpec& spec) {
-  int ends[2];
-  if (pipe(ends) != 0) return {};
-  const pid_t child = fork();
-  if (child == 0) {
-    const PlannedRun run = plan_run_and_floor(spec, CostModel());
-    const Point made{spec.budget_bytes, run.process_bytes(), run.plans.arena_bytes,
-                     run.floor_bytes,   run.seconds,         run.fits};
-    _exit(write(ends[1], &made, sizeof made) == sizeof made ? 0 : 1);
-  }
-  close(ends[1]);
-  Point point{};
-  EXPECT_EQ(read(ends[0], &point, sizeof point), static_cast<ssize_t>(sizeof point));
-  close(ends[0]);
-  waitpid(child, nullptr, 0);
-  return point;
+Point plan_of(const RunSpec& spec, const Machine& machine) {
+  const PlannedRun run = plan_run_and_floor(spec, machine);
+  return {spec.budget_bytes, run.process_bytes(), run.plans.arena_bytes,
+          run.floor_bytes,   run.seconds,         run.fits};
 }
 
 // Rising budgets from the floor to more than everything can use.
@@ -116,19 +96,19 @@ std::vector<Point> budget_curve(const CurveCase& c) {
   StepSpec step = step_spec(c.batch);
   step.clip = c.clip;
   RunSpec spec = run_spec(c.config, step);
-  const Point ample = plan_apart(spec);
+  const Machine machine = middling_machine();
+  const Point ample = plan_of(spec, machine);
   std::vector<Point> found;
   for (int i = 0; i < c.budgets; ++i) {
     spec.budget_bytes =
         ample.floor_bytes + (ample.process_bytes - ample.floor_bytes) * i / (c.budgets - 1);
-    found.push_back(plan_apart(spec));
+    found.push_back(plan_of(spec, machine));
   }
   return found;
 }
 
 TEST(BudgetCurve, ASmallerBudgetNeverUsesMoreMemory) {
   const OneThread one_thread;
-  end_team();
   for (const CurveCase& c : curve_cases()) {
     SCOPED_TRACE(c.name);
     const std::vector<Point> found = budget_curve(c);

@@ -19,32 +19,32 @@ Candidate within_random_budget(const std::vector<Candidate>& front, Random& rand
 }
 
 void expect_wishes(const Choices& made, const RandomRun& run) {
-  if (run.forced.micro_batch) {
-    EXPECT_EQ(made.micro_batch, *run.forced.micro_batch);
+  if (run.decisions.micro_batch) {
+    EXPECT_EQ(made.micro_batch, *run.decisions.micro_batch);
   }
-  if (run.forced.layer_major) {
-    EXPECT_EQ(made.layer_major, *run.forced.layer_major);
+  if (run.decisions.layer_major) {
+    EXPECT_EQ(made.layer_major, *run.decisions.layer_major);
   }
-  if (run.forced.release) {
-    EXPECT_EQ(made.release, *run.forced.release);
+  if (run.decisions.release) {
+    EXPECT_EQ(made.release, *run.decisions.release);
   }
-  if (run.forced.keep) {
+  if (run.decisions.keep) {
     for (const BlockChoice& block : block_choices(made.schedule, run.config.depth())) {
-      EXPECT_EQ(block, (BlockChoice{*run.forced.keep, 1}));
+      EXPECT_EQ(block, (BlockChoice{*run.decisions.keep, 1}));
     }
   }
 }
 
 TEST(RandomPlans, FiveHundredPassTheIndependentValidator) {
   const OneThread one_thread;
-  const CostModel costs;
+  const Machine machine = middling_machine();
   Random random(17);
   for (int i = 0; i < 500 / kSanitizedShare; ++i) {
     RandomRun run = random_run(random, i % 50 == 0 ? 64 : 4, i % 3 > 0 ? 3 : 8);
     // Five of the sizes that people use: planning those takes longer.
     if (i % 100 == 1) run.config = named_config(i % 200 == 1 ? "DiT-S/8" : "DiT-B/8");
     SCOPED_TRACE(std::to_string(i) + ": " + run.text());
-    const auto front = step_candidates(run.config, run.step, run.forced, costs, cpu_device());
+    const auto front = step_candidates(run.config, run.step, run.decisions, machine);
     ASSERT_FALSE(front.empty());
     for (size_t k = 1; k < front.size(); ++k) {
       EXPECT_LT(front[k].total_bytes(), front[k - 1].total_bytes());
@@ -56,7 +56,8 @@ TEST(RandomPlans, FiveHundredPassTheIndependentValidator) {
     const PlanSet set = make_plans({write_step(run.config, run.step, cpu_device())});
     const Plan& plan = set.plans[0];
     ASSERT_NO_THROW(validate_plan(plan, set.arena_bytes));
-    EXPECT_THROW(validate_plan(plan, set.arena_bytes - kAlignment), Bug) << "one line too few";
+    EXPECT_THROW(validate_plan(plan, set.arena_bytes - Limits{}.alignment), Bug)
+        << "one line too few";
     EXPECT_EQ(plan.bytes, set.arena_bytes);
     EXPECT_EQ(plan.ledger.total(), plan.bytes);
     // An estimate above the plan would refuse budgets that are enough; one below only costs time.
@@ -68,7 +69,7 @@ TEST(RandomPlans, FiveHundredPassTheIndependentValidator) {
 
 // Two steps: the second starts from weights that the first has changed, so its loss speaks for
 // every gradient.
-std::vector<float> losses(Machine& machine, const RandomRun& run) {
+std::vector<float> losses(Rig& machine, const RandomRun& run) {
   std::vector<float> found;
   machine.set_weights(run.config);
   for (int64_t k = 0; k < 2; ++k) {
@@ -81,14 +82,14 @@ std::vector<float> losses(Machine& machine, const RandomRun& run) {
       machine.set(kBatchTime, random_times(run.step.batch, run.config.objective, random));
     }
     machine.executor().run(training_scalars(k));
-    found.push_back(*machine.executor().host(kLoss));
+    found.push_back(*machine.host(kLoss));
   }
   return found;
 }
 
 TEST(RandomPlans, SixtyRunInExactlyTheirArenasAndGiveTheLossOfThePlainStep) {
   const OneThread one_thread;
-  const CostModel costs;
+  const Machine machine = middling_machine();
   Random random(19);
   for (int i = 0; i < 60 / kSanitizedShare; ++i) {
     // Proving every op's declarations takes long: a few of the smallest.
@@ -96,18 +97,18 @@ TEST(RandomPlans, SixtyRunInExactlyTheirArenasAndGiveTheLossOfThePlainStep) {
     RandomRun run = random_run(random, checked ? 3 : 5, checked ? 2 : 4);
     while (run.config.width > (checked ? 24 : 64)) run = random_run(random, 3, 2);
     SCOPED_TRACE(std::to_string(i) + ": " + run.text());
-    const auto front = step_candidates(run.config, run.step, run.forced, costs, cpu_device());
+    const auto front = step_candidates(run.config, run.step, run.decisions, machine);
     ASSERT_FALSE(front.empty());
     run.step.choices = within_random_budget(front, random).choices;
-    Machine machine({write_step(run.config, run.step, cpu_device())},
-                    checked ? Executor::Mode::debug_memory : Executor::Mode::normal);
-    const std::vector<float> found = losses(machine, run);
-    EXPECT_EQ(machine.executor().peak_bytes(), machine.plan().bytes);
-    EXPECT_EQ(machine.plans().arena_bytes, machine.plan().bytes);
+    Rig rig({write_step(run.config, run.step, cpu_device())},
+            checked ? Executor::Mode::debug_memory : Executor::Mode::normal);
+    const std::vector<float> found = losses(rig, run);
+    EXPECT_EQ(rig.executor().peak_bytes(), rig.plan().bytes);
+    EXPECT_EQ(rig.plans().arena_bytes, rig.plan().bytes);
     for (const float loss : found) EXPECT_TRUE(std::isfinite(loss)) << loss;
     RandomRun plain = run;
     plain.step.choices = {.micro_batch = run.step.choices.micro_batch};
-    Machine other({write_step(plain.config, plain.step, cpu_device())});
+    Rig other({write_step(plain.config, plain.step, cpu_device())});
     EXPECT_EQ(found, losses(other, plain));
   }
 }

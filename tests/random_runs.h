@@ -20,7 +20,7 @@ inline constexpr int kSanitizedShare = 1;
 struct RandomRun {
   DitConfig config;
   StepSpec step;
-  Forced forced;
+  Decisions decisions;
 
   bool uneven() const {
     const auto& blocks = config.blocks;
@@ -32,6 +32,7 @@ struct RandomRun {
                     " batch " + std::to_string(step.batch) + " clip " + std::to_string(step.clip);
     if (uneven()) t += " uneven";
     if (!step.update) t += " gradients only";
+    const Decisions& forced = decisions;
     if (forced.micro_batch) t += " micro-batch " + std::to_string(*forced.micro_batch);
     if (forced.layer_major) t += *forced.layer_major ? " layer-major" : " batch-major";
     if (forced.release) t += *forced.release ? " release" : " no release";
@@ -73,16 +74,16 @@ inline StepSpec random_step(Random& random, int most_batch) {
 }
 
 // Each wish alone, together with others, or none; those that contradict each other are drawn again.
-inline Forced random_forced(Random& random, const StepSpec& spec) {
+inline Decisions random_forced(Random& random, const StepSpec& spec) {
   while (true) {
-    Forced f;
+    Decisions f;
     const auto wished = [&] { return pick(random, 3) == 0; };
     if (wished()) f.micro_batch = 1 + pick(random, static_cast<int>(spec.batch));
     if (wished()) f.layer_major = pick(random, 2) == 0;
     if (wished()) f.release = pick(random, 2) == 0;
     if (wished()) f.keep = random_keep(random);
     try {
-      check_forced(f, spec);
+      check_decisions(f, spec);
       return f;
     } catch (const Error&) {
     }
@@ -91,7 +92,7 @@ inline Forced random_forced(Random& random, const StepSpec& spec) {
 
 inline RandomRun random_run(Random& random, int most_batch, int most_depth = 8) {
   RandomRun run{random_config(random, most_depth), random_step(random, most_batch), {}};
-  run.forced = random_forced(random, run.step);
+  run.decisions = random_forced(random, run.step);
   return run;
 }
 

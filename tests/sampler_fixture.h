@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "device_fixture.h"
 #include "formats/safetensors.h"
 #include "model_fixture.h"
 #include "sample/draw.h"
@@ -57,13 +58,10 @@ inline DitConfig six_channels(Objective objective) {
 
 // The CPU, but the network between Patchify and Unpatchify is the golden file's formula of its
 // input and of the time that it was told, and the noise is the golden file's.
-class KnownNetwork final : public Device {
+class KnownNetwork final : public CpuLike {
  public:
   explicit KnownNetwork(bool diffusion) : diffusion_(diffusion) {}
-  int64_t scratch_bytes(const OpParams& params) const override {
-    return cpu_device().scratch_bytes(params);
-  }
-  void run(const OpParams& params, const Call& call) const override {
+  void call(const OpParams& params, const Call& call) const override {
     if (std::holds_alternative<TimeEmbed>(params)) time_ = call.read(0)[0];
     if (std::holds_alternative<Patchify>(params)) {
       input_.assign(call.read(0), call.read(0) + kValues);
@@ -74,7 +72,7 @@ class KnownNetwork final : public Device {
       }
       return;
     }
-    if (!std::holds_alternative<Unpatchify>(params)) return cpu_device().run(params, call);
+    if (!std::holds_alternative<Unpatchify>(params)) return cpu::run_op(params, call);
     for (int i = 0; i < kValues; ++i) {
       const float x = input_[i];
       call.write(0)[i] = diffusion_ ? 0.1f * x + time_ / 10000 : 0.5f * x - time_;

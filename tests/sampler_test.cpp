@@ -1,5 +1,5 @@
 // Samplers against trajectories that others computed, guidance, and what a sample depends on.
-#include "sample/sampler.h"
+#include "model/sampler.h"
 
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ void expect_golden(SamplerKind kind, int steps) {
   SamplerSpec spec;
   spec.kind = kind;
   spec.steps = steps;
-  Machine machine({write_sampler_step(config, spec, device)}, Executor::Mode::normal, device);
+  Rig machine({sampler_programs(config, spec, device)[1]}, Executor::Mode::normal, device);
   machine.set_weights(config);
   const std::string name = sampler_name(kind);
   const Column wanted = golden(name + ".xs");
@@ -156,7 +156,7 @@ Column one_step(const SamplerSpec& base, const Column& labels, float guidance) {
   spec.steps = 2;
   spec.batch = 2;
   spec.guidance = guidance;
-  Machine machine({write_sampler_step(config, spec, cpu_device())});
+  Rig machine({sampler_programs(config, spec, cpu_device())[1]});
   machine.set_weights(config);
   Random random(4);
   machine.set(kSampleX, random_column(2 * 4 * config.pixels(), random));
@@ -197,7 +197,7 @@ TEST(Guidance, TheQuirkTouchesOnlyTheFirstThreeChannels) {
 TEST(Guidance, TheNullLabelIsTheNumberOfClasses) {
   SamplerSpec spec;
   spec.guidance = 2;
-  const Program p = write_sampler_step(small_config(Objective::flow), spec, cpu_device());
+  const Program p = sampler_programs(small_config(Objective::flow), spec, cpu_device())[1];
   for (const Op& op : p.ops) {
     if (const auto* labels = std::get_if<LabelsAndNull>(&op.params)) {
       EXPECT_EQ(labels->null_label, 5);
@@ -221,10 +221,9 @@ Column draw(const std::vector<int32_t>& labels, int64_t batch, uint64_t seed,
   spec.batch = batch;
   spec.steps = 4;
   spec.guidance = 1.5f;
-  Machine machine(sampler_programs(config, spec, cpu_device()));
+  Rig machine(sampler_programs(config, spec, cpu_device()));
   machine.set_weights(config, 1);
-  Drawer drawer(machine.plan(0), machine.plan(1), spec, config, cpu_device(),
-                machine.arena().data());
+  Drawer drawer(machine.plans(), spec, config, cpu_device(), machine.memory());
   const int64_t size = config.channels * config.pixels();
   Column all(labels.size() * size, NAN);
   int64_t wanted = 0;

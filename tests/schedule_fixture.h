@@ -17,7 +17,7 @@ inline KeepSet random_keep(Random& random) {
     case 1:
       return {};
     default:
-      return KeepSet::of_bits(static_cast<uint16_t>(pick(random, 1 << kBlockTensors)));
+      return KeepSet::of_bits(static_cast<uint16_t>(pick(random, 1 << kBlockSlots)));
   }
 }
 

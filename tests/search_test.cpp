@@ -31,11 +31,11 @@ StepSpec spec_of(const SearchCase& c) {
 
 TEST(Search, EstimatesTheBytesAndTheTimeOfTheProgram) {
   const OneThread one_thread;
-  const CostModel costs;
+  const Machine machine = middling_machine();
   for (const SearchCase& c : search_cases()) {
     SCOPED_TRACE(c.name);
     StepSpec spec = spec_of(c);
-    const auto front = step_candidates(c.config, spec, {}, costs, cpu_device());
+    const auto front = step_candidates(c.config, spec, {}, machine);
     ASSERT_GE(front.size(), 3u);
     for (size_t i = 0; i < front.size(); i += std::max<size_t>(1, front.size() / 8)) {
       spec.choices = front[i].choices;
@@ -44,7 +44,7 @@ TEST(Search, EstimatesTheBytesAndTheTimeOfTheProgram) {
       EXPECT_NEAR(static_cast<double>(front[i].bytes), static_cast<double>(bound),
                   0.01 * static_cast<double>(bound))
           << i << " of " << front.size();
-      EXPECT_NEAR(front[i].seconds, predicted_seconds(set.plans[0].program, costs),
+      EXPECT_NEAR(front[i].seconds, predicted_seconds(set.plans[0].program, machine),
                   1e-2 * front[i].seconds);
       EXPECT_NEAR(static_cast<double>(front[i].own_bytes),
                   static_cast<double>(bookkeeping_bytes(set)),
@@ -57,12 +57,12 @@ TEST(Search, EstimatesTheBytesAndTheTimeOfTheProgram) {
 // More blocks than the search looks at one by one.
 TEST(Search, DeepModelsArePlannedInGroupsOfBlocks) {
   const OneThread one_thread;
-  const CostModel costs;
+  const Machine machine = middling_machine();
   DitConfig deep = small_config();
   deep.image_size = 16 * deep.patch;
   set_blocks(deep, 230, 2);
   StepSpec spec = step_spec(4);
-  const auto front = step_candidates(deep, spec, {}, costs, cpu_device());
+  const auto front = step_candidates(deep, spec, {}, machine);
   ASSERT_GE(front.size(), 10u);
   // Storing some blocks' inputs takes far less than keeping everything.
   EXPECT_LT(front.back().bytes, front.front().bytes / 3);
@@ -77,22 +77,18 @@ TEST(Search, DeepModelsArePlannedInGroupsOfBlocks) {
 // Everything that the user can allow, so that all of it competes.
 TEST(Search, ALargerBudgetIsSlowerOnlyForDoingWithoutReluctantTechniques) {
   const OneThread one_thread;
-  Forced forced;
-  forced.allowed = {true, true, true, true, true, true};
-  CostModel slow_disk;
-  slow_disk.set_disk({2e7, 1e7});
-  CostModel fast_disk;
-  fast_disk.set_disk({1e11, 1e11});
+  Decisions forced;
+  for (const AllowWord& word : allow_words()) forced.allowed.insert(word.word);
   int given_up = 0;
-  for (const CostModel& costs : {CostModel(), slow_disk, fast_disk}) {
-    const auto front =
-        step_candidates(named_config("DiT-S/4"), step_spec(8), forced, costs, cpu_device());
+  for (const auto& [fetch, store] : {std::pair{1e9, 1e9}, {2e7, 1e7}, {1e11, 1e11}}) {
+    const Machine machine = with_disk(middling_machine(), fetch, store);
+    const auto front = step_candidates(named_config("DiT-S/4"), step_spec(8), forced, machine);
     ASSERT_GE(front.size(), 10u);
     for (size_t larger = 0; larger < front.size(); ++larger) {
       for (size_t smaller = larger + 1; smaller < front.size(); ++smaller) {
         EXPECT_LT(front[smaller].total_bytes(), front[larger].total_bytes());
-        const int fewer = techniques_used_reluctantly(front[smaller].choices) -
-                          techniques_used_reluctantly(front[larger].choices);
+        const int fewer =
+            used_reluctantly(front[smaller].choices) - used_reluctantly(front[larger].choices);
         const double most = front[smaller].seconds * (1 + kReluctance * std::max(0, fewer));
         EXPECT_LE(front[larger].seconds, most * (1 + 1e-12)) << larger << " and " << smaller;
         if (front[larger].seconds > front[smaller].seconds) ++given_up;

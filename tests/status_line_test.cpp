@@ -1,4 +1,4 @@
-#include "train/status_line.h"
+#include "cli/status_line.h"
 
 #include <gtest/gtest.h>
 

@@ -3,43 +3,37 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <map>
 #include <string>
 
 #include "model_fixture.h"
 #include "op_inputs.h"
-#include "program/offload.h"
 
 namespace ebb {
 
 using Bits = std::map<std::string, std::string>;
 // What a run leaves behind, by name: residents, and what the host reads.
-inline Bits results(Machine& machine) {
+inline Bits results(Rig& machine) {
   Bits bits;
   const Plan& plan = machine.plan();
   const auto note = [&](Buf b) {
     const Buffer& buffer = plan.program.buffer(b);
     std::string& to = bits[buffer.name];
     to.resize(buffer.bytes());
-    if (buffer.on_disk) {
-      machine.memory().disk->read(to.data(), plan.offsets[b.id], buffer.bytes());
-    } else {
-      std::memcpy(to.data(), machine.arena().data() + plan.offsets[b.id], buffer.bytes());
-    }
+    machine.memory().read(to.data(), plan, b, 0, buffer.bytes());
   };
   for (size_t i = 0; i < plan.program.buffers.size(); ++i) {
     const Buffer& buffer = plan.program.buffers[i];
-    if (buffer.resident && buffer.name != kTransferMemory) note(Buf{static_cast<int32_t>(i)});
+    if (buffer.resident && buffer.purpose != Purpose::staging) note(Buf{static_cast<int32_t>(i)});
   }
   for (const Buf b : plan.program.outputs) note(b);
   return bits;
 }
 
-inline Bits run_with(const DitConfig& config, StepSpec spec, const Choices& choices,
-                     Executor::Mode mode = Executor::Mode::normal) {
+inline Bits run_on(const Machine& on, const DitConfig& config, StepSpec spec,
+                   const Choices& choices, Executor::Mode mode = Executor::Mode::normal) {
   spec.choices = choices;
-  Machine machine({write_step(config, spec, cpu_device())}, mode);
+  Rig machine({write_step(config, spec, *on.device)}, on, mode);
   machine.set_weights(config);
   for (int64_t k = 0; k < (spec.update ? 2 : 1); ++k) {
     machine.set_batch(config, spec.batch);
@@ -53,6 +47,11 @@ inline Bits run_with(const DitConfig& config, StepSpec spec, const Choices& choi
     EXPECT_EQ(machine.executor().peak_bytes(), machine.plan().bytes);
   }
   return results(machine);
+}
+
+inline Bits run_with(const DitConfig& config, const StepSpec& spec, const Choices& choices,
+                     Executor::Mode mode = Executor::Mode::normal) {
+  return run_on(with_disk(middling_machine()), config, spec, choices, mode);
 }
 
 inline StepSpec updating(float clip, int64_t batch) {

@@ -88,7 +88,7 @@ TEST(StorageTypes, ALossScaleLeavesEveryBitOfAnFp32Step) {
   const OneThread one_thread;
   const DitConfig config = small_config();
   const auto run = [&](float scale) {
-    Machine machine({write_step(config, updating(0.05f, kBatch), cpu_device())});
+    Rig machine({write_step(config, updating(0.05f, kBatch), cpu_device())});
     machine.set_weights(config);
     machine.set_batch(config, kBatch);
     Scalars scalars = training_scalars(0);
@@ -117,7 +117,7 @@ TEST(StorageTypes, GradientsAreNearThoseOfFp32) {
     const auto gradients = [&](DType type, float scale) {
       StepSpec spec = step_spec(kBatch, false);
       spec.choices.storage.activation = type;
-      Machine machine({write_step(m.config, spec, cpu_device())});
+      Rig machine({write_step(m.config, spec, cpu_device())});
       machine.set_weights(m.config);
       machine.set_batch(m.config, kBatch);
       Random random(11);
@@ -171,15 +171,15 @@ TEST(StorageTypes, WhatIsLossyIsUsedOnlyWhenItIsAllowed) {
   // Of a tiny model the plan itself takes more than what is stored.
   const DitConfig config = named_config("DiT-S/8");
   const StepSpec spec = step_spec(8);
-  const auto candidates = [&](const Forced& forced) {
-    return step_candidates(config, spec, forced, CostModel(), cpu_device());
+  const auto candidates = [&](const Decisions& forced) {
+    return step_candidates(config, spec, forced, middling_machine());
   };
   for (const Candidate& c : candidates({})) EXPECT_EQ(c.choices.storage, Storage{});
   const int64_t exact = candidates({}).back().total_bytes();
   int64_t least = exact;
-  for (bool Allowed::*flag : {&Allowed::bf16, &Allowed::adam8, &Allowed::ema16, &Allowed::fp16}) {
-    Forced forced;
-    forced.allowed.*flag = true;
+  for (const char* word : {"bf16", "adam8", "ema16", "fp16"}) {
+    Decisions forced;
+    forced.allowed = {word};
     const auto found = candidates(forced);
     EXPECT_LT(found.back().total_bytes(), exact);
     least = std::min(least, found.back().total_bytes());
@@ -187,10 +187,10 @@ TEST(StorageTypes, WhatIsLossyIsUsedOnlyWhenItIsAllowed) {
       EXPECT_LT(found[i].total_bytes(), found[i - 1].total_bytes());
     }
   }
-  Forced all;
-  all.allowed = {true, true, true, true, true};
+  Decisions all;
+  for (const AllowWord& word : allow_words()) all.allowed.insert(word.word);
   EXPECT_LT(candidates(all).back().total_bytes(), least);
-  Forced forced;
+  Decisions forced;
   forced.moments = Moments::coded;
   for (const Candidate& c : candidates(forced)) {
     EXPECT_EQ(c.choices.storage.moments, Moments::coded);

@@ -33,9 +33,9 @@ TEST(Checkpointing, EverySingleTensorCanBeDroppedOrKept) {
   for (const DitConfig& config : {small_config(), uneven_config(Objective::flow)}) {
     const StepSpec spec = step_spec(2, false);
     const Bits all = run_with(config, spec, {});
-    for (int t = 0; t < kBlockTensors; ++t) {
-      const auto tensor = static_cast<Tensor>(t);
-      SCOPED_TRACE(tensor_name(tensor));
+    for (int t = 0; t < kBlockSlots; ++t) {
+      const auto tensor = static_cast<Slot>(t);
+      SCOPED_TRACE(slot_name(tensor));
       for (const KeepSet keep : {KeepSet{tensor}, KeepSet::all().with(tensor, false)}) {
         const std::vector<KeepSet> each(config.depth(), keep);
         expect_same(all, run_with(config, spec, {.schedule = plain_schedule(each)}));
@@ -150,7 +150,7 @@ TEST(Threads, AnyNumberGivesTheSameBitsWithEverythingOnDisk) {
   const CutWork cut;
   Choices away;
   away.release = away.layer_major = true;
-  away.offload = {true, true, true};
+  away.offload = to_disk(true, true, true);
   away.micro_batch = 2;
   expect_any_number_of_threads_gives_the_same(small_config(), away);
 }

@@ -1,5 +1,5 @@
 // Which model a weights file holds, told by its metadata or by the shapes of its tensors.
-#include "train/weights_model.h"
+#include "state/weights_model.h"
 
 #include <gtest/gtest.h>
 

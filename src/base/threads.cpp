@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace ebb {
@@ -133,10 +134,15 @@ Team& team() {
   return the_team;
 }
 
+thread_local int own_threads = 0;  // 0: as the team has them
+
 }  // namespace
 
 void set_team_threads(int threads) { team().set_threads(threads); }
-int team_threads() { return team().threads(); }
+int team_threads() { return own_threads > 0 ? own_threads : team().threads(); }
+
+TeamOf::TeamOf(int threads) : before_(std::exchange(own_threads, threads)) {}
+TeamOf::~TeamOf() { own_threads = before_; }
 
 int allowed_cpus() {
   cpu_set_t set;
@@ -147,7 +153,7 @@ int allowed_cpus() {
   return CPU_COUNT(&set);
 }
 
-void start_team() { team().start(team().threads()); }
+void start_team() { team().start(team_threads()); }
 void end_team() { team().end(); }
 
 int64_t team_jobs() { return team().jobs(); }

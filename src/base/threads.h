@@ -6,9 +6,21 @@
 namespace ebb {
 
 // Threads that jobs are for: $OMP_NUM_THREADS, else one for each CPU that the process may run on,
-// until it is set.
+// until it is set; within a TeamOf, as that says.
 void set_team_threads(int threads);
 int team_threads();
+
+// While one lives, the jobs of the calling thread are for so many.
+class TeamOf {
+ public:
+  explicit TeamOf(int threads);
+  ~TeamOf();
+  TeamOf(const TeamOf&) = delete;
+  TeamOf& operator=(const TeamOf&) = delete;
+
+ private:
+  const int before_;
+};
 
 // CPUs that this process may run on, by its affinity mask.
 int allowed_cpus();

@@ -9,16 +9,13 @@
 #include "base/error.h"
 #include "base/median.h"
 #include "base/text.h"
-#include "base/threads.h"
-#include "cli/profile.h"
 #include "cli/resolve.h"
+#include "cli/this_machine.h"
 #include "cli/verbs.h"
 #include "kernels/cpu/device.h"
-#include "run/executor.h"
-#include "run/process.h"
-#include "run/run_memory.h"
-#include "train/calibration.h"
-#include "train/state.h"
+#include "machine/process.h"
+#include "report/op_shares.h"
+#include "train/session.h"
 
 namespace ebb {
 
@@ -58,35 +55,32 @@ std::map<GemmShape, int64_t> gemm_shapes(const Program& program) {
 
 class Bench {
  public:
-  Bench(const TrainOptions& options, const PlannedRun& planned, const CostModel* profiled_with)
+  Bench(const TrainOptions& options, const PlannedRun& planned, const Machine& machine,
+        bool profiled)
       : o_(options),
         planned_(planned),
-        memory_(planned.plans, options.offload),
-        step_(planned.step_plan(), cpu_device(), memory_,
-              profiled_with ? Executor::Mode::timed : Executor::Mode::normal),
+        machine_(machine),
+        session_(options.config, planned, machine,
+                 profiled ? Executor::Mode::timed : Executor::Mode::normal),
         shapes_(gemm_shapes(planned.step_plan().program)) {
-    if (profiled_with) profile_.emplace(planned.step_plan().program, *profiled_with);
-    State state(planned.step_plan(), memory_);
-    for (const ParamSpec& spec : parameters(o_.config)) {
-      state.fill(state.at(spec.name), [&](float* values, int64_t first, int64_t count) {
-        initialise_part(values, first, count, spec, 1, o_.config);
-      });
-    }
+    if (profiled) profile_.emplace(planned.step_plan().program, machine.costs);
+    session_.initialise(1);
   }
 
   // Steps, GEMMs and measurements of the machine in turn, so that a noisy one disturbs all alike.
-  void run(int64_t rounds, bool recalibrate) {
+  // `again`: how to measure the machine, or null.
+  void run(int64_t rounds, const MeasureOptions* again) {
     run_step(0);  // first touches and lazily made threads
     run_step(1);
     peak_ = process_peak_bytes();  // of training alone: the GEMMs to compare with take memory too
     for (const auto& [shape, count] : shapes_) run_gemm(shape);  // oneDNN compiles kernels
     for (int64_t round = 2; round < rounds + 2; ++round) {
       step_seconds_.push_back(run_step(round));
-      if (profile_) profile_->add(step_.timeline());
+      if (profile_) profile_->add(session_.step().timeline());
       for (const auto& [shape, count] : shapes_) gemm_seconds_[shape].push_back(run_gemm(shape));
-      if (!recalibrate) continue;
+      if (again == nullptr) continue;
       predicted_seconds_.push_back(
-          predicted_seconds(planned_.step_plan().program, machine_costs_now(o_.offload)));
+          predicted_seconds(planned_.step_plan().program, measured_again(machine_, *again)));
     }
   }
 
@@ -116,14 +110,14 @@ class Bench {
       j["predicted_step_seconds"] = planned_.seconds;
       if (!predicted_seconds_.empty()) j["recalibrated_step_seconds"] = median(predicted_seconds_);
       j["planned_process_bytes"] = planned_.process_bytes();
-      j["threads"] = team_threads();
+      j["threads"] = machine_.device->threads();
       j["isa"] = cpu_isa();
       if (profile_) j["profile"] = profile_->json(measure_limits());
       fmt::print("{}\n", j.dump(2));
       return;
     }
     fmt::print("{} batch {}, {} tokens, {} threads, {}\n", o_.name, o_.step.batch,
-               o_.config.tokens(), team_threads(), cpu_isa());
+               o_.config.tokens(), machine_.device->threads(), cpu_isa());
     fmt::print("  step   {:>10}   {}, {} predicted\n", format_seconds(step),
                format_rate(static_cast<double>(o_.step.batch) / step),
                format_seconds(planned_.seconds));
@@ -136,20 +130,19 @@ class Bench {
     fmt::print("  ratio  {:>7.3f}\n", model / sgemm);
     fmt::print("  peak   {:>10} of the process, {} planned\n", format_size(peak_),
                format_size(planned_.process_bytes()));
-    if (profile_) profile_->print(measure_limits());
+    if (profile_) fmt::print("{}", profile_->text(measure_limits()));
   }
 
  private:
   double run_step(int64_t k) {
-    const int64_t n = o_.step.batch * o_.config.channels * o_.config.pixels();
-    for (int64_t i = 0; i < n; ++i) {
-      step_.host(kBatchX)[i] = 0.01f * static_cast<float>(i % 101 - 50);
-    }
-    for (int64_t i = 0; o_.config.classes > 0 && i < o_.step.batch; ++i) {
-      step_.host<int32_t>(kBatchY)[i] = static_cast<int32_t>(i % o_.config.classes);
+    const std::span<float> x = session_.host<float>(kBatchX);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = 0.01f * (static_cast<float>(i % 101) - 50);
+    if (o_.config.classes > 0) {
+      const std::span<int32_t> y = session_.host<int32_t>(kBatchY);
+      for (size_t i = 0; i < y.size(); ++i) y[i] = static_cast<int32_t>(i % o_.config.classes);
     }
     const Scalars scalars = step_scalars(o_, k, k);
-    return seconds_of([&] { step_.run(scalars); });
+    return seconds_of([&] { session_.step().run(scalars); });
   }
 
   // In memory of its own, taken after the peak of training was read.
@@ -166,8 +159,8 @@ class Bench {
 
   const TrainOptions& o_;
   const PlannedRun& planned_;
-  RunMemory memory_;
-  Executor step_;
+  const Machine& machine_;
+  Session session_;
   const std::map<GemmShape, int64_t> shapes_;
   std::vector<double> step_seconds_, predicted_seconds_;
   std::map<GemmShape, std::vector<double>> gemm_seconds_;
@@ -178,19 +171,19 @@ class Bench {
 }  // namespace
 
 int run_bench(Settings s) {
-  resolve_threads(s);
+  const Machine machine = resolve_machine(s);
   s.sample_every = 0;
   const DitConfig config = resolve_model(s, nullptr);
   TrainOptions options = resolve_training(s, config, nullptr);
-  options.budget_bytes = resolve_budget(s);
-  const CostModel costs = machine_costs(options.offload);
-  const PlannedRun planned = plan_fitting_run(run_spec(options, nullptr), costs);
-  Bench bench(options, planned, s.profile ? &costs : nullptr);
-  bench.run(s.rounds, s.recalibrate);
+  options.budget_bytes = resolve_budget(s, machine);
+  const PlannedRun planned = plan_fitting_run(run_spec(options, nullptr), machine);
+  const MeasureOptions measuring = measure_options(s);
+  Bench bench(options, planned, machine, s.profile);
+  bench.run(s.rounds, s.recalibrate ? &measuring : nullptr);
   bench.report(s.json);
   // The disk has a pace of its own.
   if (!planned.step.choices.offload.any()) {
-    learn_from_steps(bench.step_seconds(), planned.seconds, costs);
+    learn_from_steps(bench.step_seconds(), planned.seconds, machine, measuring);
   }
   return 0;
 }

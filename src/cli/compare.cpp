@@ -18,8 +18,10 @@
 #include "base/median.h"
 #include "base/text.h"
 #include "cli/resolve.h"
+#include "cli/this_machine.h"
 #include "cli/verbs.h"
-#include "train/budget.h"
+#include "machine/process.h"
+#include "plan/techniques.h"
 
 namespace ebb {
 
@@ -123,53 +125,36 @@ struct Row {
   double step_seconds() const { return median(seconds); }
 };
 
-constexpr const char* kCheap = "attn-in+mlp-in+gelu+x1";  // no matrix product makes any of these
-
-std::string forced_flags(const char* recompute, int64_t micro_batch, const char* order,
-                         const char* release) {
-  return fmt::format("--recompute {} --micro-batch {} --order {} --release {}", recompute,
-                     micro_batch, order, release);
+// Every flag of a technique with its word, or with the one that rules it out; what changes numbers
+// is ruled out by not being allowed.
+Row row_of(const ComparedRow& compared, Exactness kind, int64_t batch) {
+  Row row{compared.name, "", exactness_name(kind), compared.note};
+  std::vector<std::pair<std::string, std::string>> words = compared.words;
+  for (const Technique& t : techniques()) {
+    if (!t.decide) continue;
+    const auto given = std::find_if(words.begin(), words.end(),
+                                    [&](const auto& each) { return each.first == t.flag; });
+    const std::string off = t.off.empty() ? fmt::format("{}", batch) : t.off;
+    const std::string word = given != words.end() ? given->second : off;
+    if (given == words.end() && t.kind == Exactness::lossy) continue;
+    if (given != words.end()) words.erase(given);
+    row.flags += fmt::format("{}--{} {}", row.flags.empty() ? "" : " ", t.flag, word);
+  }
+  for (const auto& [flag, word] : words) {
+    row.flags += fmt::format(" --{} {}", flag, word);
+    if (flag == "clip") row.clips = false;
+  }
+  return row;
 }
 
 // Everything kept, each technique alone, and the useful pairs.
 std::vector<Row> forced_rows(int64_t batch) {
-  std::vector<Row> rows;
-  const auto add = [&](const std::string& technique, const char* recompute, int64_t micro_batch,
-                       const char* order, const char* release, const char* note = "") -> Row& {
-    rows.push_back(
-        {technique, forced_flags(recompute, micro_batch, order, release), "exact", note});
-    return rows.back();
-  };
-  const int64_t quarter = std::max<int64_t>(1, batch / 4);
-  add("everything kept", "none", batch, "batch", "off", "the baseline");
-  add("recompute cheap tensors", kCheap, batch, "batch", "off");
-  add("recompute all", "all", batch, "batch", "off");
-  if (quarter > 1) add(fmt::format("micro-batch {}", quarter), "none", quarter, "batch", "off");
-  if (batch > 1) add("micro-batch 1", "none", 1, "batch", "off");
-  add("release", "none", batch, "batch", "on", "two passes: clipping needs the norm first");
-  Row& one_pass = add("release, --clip 0", "none", batch, "batch", "on",
-                      "one pass: for training that does not clip");
-  one_pass.flags += " --clip 0";
-  one_pass.clips = false;
-  add("recompute cheap tensors + release", kCheap, batch, "batch", "on");
-  if (batch > 1) {
-    add(fmt::format("micro-batch {} + recompute all", quarter), "all", quarter, "batch", "off");
-    // Layer by layer the blocks of the whole batch wait for their backward pass together: that is
-    // only small when they keep nothing.
-    add("micro-batch 1 + recompute all + layer-major + release", "all", 1, "layer", "on");
+  std::vector<Row> rows = {
+      row_of({"everything kept", {}, "the baseline"}, Exactness::exact, batch)};
+  for (const Technique& t : techniques()) {
+    if (!t.rows) continue;
+    for (const ComparedRow& row : t.rows(batch)) rows.push_back(row_of(row, t.kind, batch));
   }
-  const auto add_lossy = [&](const std::string& technique, const char* flags, const char* note) {
-    Row& row = add(technique, "none", batch, "batch", "off", note);
-    row.kind = "lossy";
-    row.flags += std::string(" ") + flags;
-  };
-  add_lossy("bf16", "--precision bf16", "activations and working weights");
-  add_lossy("fp16", "--precision fp16", "activations; the loss is scaled");
-  add_lossy("8-bit moments", "--moments 8bit", "");
-  add_lossy("bf16 average", "--ema-precision bf16", "");
-  add_lossy("bf16 gradients", "--grad-precision bf16", "");
-  add_lossy("bf16 + 8-bit moments + bf16 average",
-            "--precision bf16 --moments 8bit --ema-precision bf16", "");
   return rows;
 }
 
@@ -269,7 +254,7 @@ class Comparison {
                               use["name"].get<std::string>(), use["setting"].get<std::string>());
       row.kind = weaker(row.kind, use["class"]);
     }
-    if (bytes > default_budget_bytes()) {  // `bench` would only warn, and then take it
+    if (bytes > available_memory_bytes() / 5 * 4) {  // `bench` would only warn, and then take it
       row.refused = true;
       row.note = "more than this machine has available";
     }

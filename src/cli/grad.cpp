@@ -5,16 +5,14 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/resolve.h"
+#include "cli/this_machine.h"
 #include "cli/verbs.h"
 #include "formats/atomic_file.h"
 #include "formats/model_json.h"
-#include "kernels/cpu/device.h"
-#include "run/executor.h"
-#include "run/run_memory.h"
-#include "train/budget.h"
-#include "train/calibration.h"
-#include "train/checkpoint.h"
-#include "train/weights_model.h"
+#include "machine/budget.h"
+#include "state/checkpoint.h"
+#include "state/weights_model.h"
+#include "train/session.h"
 
 namespace ebb {
 
@@ -162,24 +160,25 @@ void load_labels(int32_t* y, const SafetensorsReader& file, int64_t B, int64_t c
   }
 }
 
-void load_batch(const Executor& executor, const SafetensorsReader& file, const DitConfig& c,
-                int64_t B) {
+void load_batch(Session& session, const SafetensorsReader& file, const DitConfig& c, int64_t B) {
   const Shape image = {B, c.channels, c.image_size, c.image_size};
   for (const auto& [name, buffer] : {std::pair{"x", kBatchX}, {"noise", kBatchNoise}}) {
     const TensorEntry& entry = batch_tensor(file, name, image);
-    file.read_f32(entry, executor.host(buffer), entry.count());
-    check_finite(executor.host(buffer), entry.count(), name, file.path().string());
+    const std::span<float> values = session.host<float>(buffer);
+    file.read_f32(entry, values.data(), entry.count());
+    check_finite(values.data(), entry.count(), name, file.path().string());
   }
-  load_times(executor.host(kBatchTime), file, B, c.objective);
-  load_labels(c.classes > 0 ? executor.host<int32_t>(kBatchY) : nullptr, file, B, c.classes);
+  load_times(session.host<float>(kBatchTime).data(), file, B, c.objective);
+  load_labels(c.classes > 0 ? session.host<int32_t>(kBatchY).data() : nullptr, file, B, c.classes);
 }
 
-void write_result(const std::string& path, const Plan& plan, const Executor& executor) {
+void write_result(const std::string& path, const Plan& plan, Session& session) {
   std::vector<TensorData> tensors;
   for (const Buf b : plan.program.outputs) {
     const Buffer& buffer = plan.program.buffer(b);
     const std::string name = buffer.name == kOutput ? "output" : buffer.name;
-    tensors.push_back({name, TensorType::F32, buffer.shape, executor.host(buffer.name)});
+    tensors.push_back(
+        {name, TensorType::F32, buffer.shape, session.host<float>(buffer.name).data()});
   }
   write_safetensors(path, tensors, {}, false);
 }
@@ -189,8 +188,8 @@ void write_result(const std::string& path, const Plan& plan, const Executor& exe
 int run_grad(Settings s) {
   for (const char* name : {"weights", "batch-file", "out"}) need(s, name);
   check_writable(s.out);
-  resolve_threads(s);
-  const int64_t budget = resolve_budget(s);
+  const Machine machine = resolve_machine(s);
+  const int64_t budget = resolve_budget(s, machine);
   const int64_t limit = header_limit(budget);
   const SafetensorsReader weights(s.weights_file, Exit::disk, limit);
   const SafetensorsReader batch(s.batch_file, Exit::data, limit);
@@ -201,23 +200,18 @@ int run_grad(Settings s) {
   spec.batch = shape[0];
   spec.given_noise = true;
   spec.update = false;
-  const std::filesystem::path offload = resolve_offload(s);
   const PlannedRun planned =
-      plan_fitting_run({model_label(s, config), config, spec, {}, resolve_forced(s), budget},
-                       machine_costs(offload));
-  const Plan& plan = planned.step_plan();
-  RunMemory memory(planned.plans, offload);
-  Executor executor(plan, cpu_device(), memory,
-                    s.debug_memory ? Executor::Mode::debug_memory : Executor::Mode::normal);
-  State state(plan, memory);
-  load_state(weights, state, config);
-  load_batch(executor, batch, config, spec.batch);
-  executor.run({});
-  const float loss = *executor.host(kLoss);
+      plan_fitting_run({model_label(s, config), config, spec, {}, s.decisions, budget}, machine);
+  Session session(config, planned, machine,
+                  s.debug_memory ? Executor::Mode::debug_memory : Executor::Mode::normal);
+  load_state(weights, session.state(), config);
+  load_batch(session, batch, config, spec.batch);
+  session.step().run({});
+  const auto loss = session.step().first(kLoss);
   if (!std::isfinite(loss)) {
     fail(Exit::numbers, fmt::format("grad: the loss is {}", loss), "look for NaN in the weights");
   }
-  write_result(s.out, plan, executor);
+  write_result(s.out, planned.step_plan(), session);
   fmt::print("loss {:.9g}\n", loss);
   return 0;
 }

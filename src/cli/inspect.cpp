@@ -14,9 +14,9 @@
 #include "formats/input_file.h"
 #include "formats/model_json.h"
 #include "formats/safetensors.h"
+#include "machine/process.h"
 #include "model/config.h"
-#include "train/budget.h"
-#include "train/checkpoint.h"
+#include "state/checkpoint.h"
 
 namespace ebb {
 
@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;
 
 // As `ebb train` opens it without --memory, so that both count the same.
 std::unique_ptr<Source> open_like_train(const Settings& s) {
-  return open_source(s.target, resolve_source(s, default_budget_bytes()));
+  return open_source(s.target, resolve_source(s, available_memory_bytes() / 5 * 4));
 }
 
 constexpr size_t kListedClasses = 20;

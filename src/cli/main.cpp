@@ -43,6 +43,8 @@ constexpr Verb kVerbs[] = {
      "ebb bench --model DiT-S/2 --batch 8"},
     {"compare", run_compare, "what each technique saves and costs, measured on this machine",
      "ebb compare --model DiT-S/2 --batch 32"},
+    {"machine", run_machine, "what was measured of this machine; what plan --machine reads",
+     "ebb machine --json > server.json"},
 };
 
 const Verb& find_verb(const std::string& word) {

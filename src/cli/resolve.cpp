@@ -6,11 +6,10 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "base/threads.h"
 #include "cli/classes.h"
 #include "formats/model_json.h"
+#include "model/optimizer.h"
 #include "run/disk_store.h"
-#include "train/budget.h"
 
 namespace ebb {
 
@@ -42,23 +41,6 @@ void check_square(const Settings& s, const DataInfo& data) {
 }
 
 }  // namespace
-
-void resolve_threads(const Settings& s) {
-  if (s.threads > 0) set_team_threads(static_cast<int>(s.threads));
-  if (team_threads() > allowed_cpus()) {
-    warn(fmt::format("{} threads on {} CPUs", team_threads(), allowed_cpus()));
-  }
-}
-
-int64_t resolve_budget(const Settings& s) {
-  const int64_t available = default_budget_bytes() / 4 * 5;
-  if (s.memory == 0) return default_budget_bytes();
-  if (s.memory > available) {
-    warn(fmt::format("--memory {} is more than the {} that are available", format_size(s.memory),
-                     format_size(available)));
-  }
-  return s.memory;
-}
 
 SourceOptions resolve_source(const Settings& s, int64_t budget) {
   SourceOptions options;
@@ -139,54 +121,6 @@ SamplerSpec resolve_sampler(const Settings& s, const DitConfig& c, bool pixels) 
   return spec;
 }
 
-namespace {
-
-constexpr std::pair<const char*, DType> kPrecisions[] = {
-    {"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}};
-
-// Nothing for "auto"; the table of settings has refused other words.
-std::optional<DType> precision_of(const std::string& word) {
-  for (const auto& [name, type] : kPrecisions) {
-    if (word == name) return type;
-  }
-  return std::nullopt;
-}
-
-std::string precision_name(DType type) {
-  for (const auto& [name, each] : kPrecisions) {
-    if (each == type) return name;
-  }
-  throw Bug("no precision of this type");
-}
-
-Allowed allowed_of(const Settings& s) {
-  Allowed a;
-  const std::pair<const char*, bool*> words[] = {{"bf16", &a.bf16},
-                                                 {"fp16", &a.fp16},
-                                                 {"grad16", &a.grad16},
-                                                 {"adam8", &a.adam8},
-                                                 {"ema16", &a.ema16}};
-  if (s.allow.empty()) return a;
-  for (const std::string& given : split(s.allow, ',')) {
-    std::vector<std::string> known;
-    bool found = false;
-    for (const auto& [word, flag] : words) {
-      known.emplace_back(word);
-      if (given != word) continue;
-      *flag = found = true;
-    }
-    if (!found) {
-      fail(Exit::usage,
-           fmt::format("{}: found '{}', wanted some of {}{}",
-                       s.has("allow") ? s.given.at("allow") : "--allow", printable(given),
-                       fmt::join(known, ", "), did_you_mean(given, known)));
-    }
-  }
-  return a;
-}
-
-}  // namespace
-
 std::filesystem::path resolve_offload(const Settings& s) {
   if (s.offload.empty()) return {};
   std::error_code ignored;
@@ -202,33 +136,13 @@ std::filesystem::path resolve_offload(const Settings& s) {
   return directory;
 }
 
-Forced resolve_forced(const Settings& s) {
-  Forced f;
-  f.allowed = allowed_of(s);
-  f.allowed.offload = !s.offload.empty();
-  if (s.micro_batch > 0) f.micro_batch = s.micro_batch;
-  if (s.recompute != "auto") {
-    f.keep =
-        KeepSet::all_but(s.recompute, s.has("recompute") ? s.given.at("recompute") : "--recompute");
-  }
-  if (s.order != "auto") f.layer_major = s.order == "layer";
-  if (s.release != "auto") f.release = s.release == "on";
-  f.activation = precision_of(s.precision);
-  f.gradient = precision_of(s.grad_precision);
-  f.ema = precision_of(s.ema_precision);
-  if (s.moments != "auto") f.moments = s.moments == "8bit" ? Moments::coded : Moments::f32;
-  return f;
-}
-
 void settle(Settings& s, const Choices& choices) {
-  s.micro_batch = choices.micro_batch;
-  s.precision = precision_name(choices.storage.activation);
-  s.grad_precision = precision_name(choices.storage.gradient);
-  s.ema_precision = precision_name(choices.storage.ema);
-  s.moments = choices.storage.moments == Moments::coded ? "8bit" : "fp32";
+  for (const Technique& t : techniques()) {
+    if (t.settle) t.settle(s.decisions, choices);
+  }
 }
 
-TrainOptions resolve_training(const Settings& s, const DitConfig& config, const DataInfo* data) {
+TrainOptions resolve_training(Settings& s, const DitConfig& config, const DataInfo* data) {
   TrainOptions o;
   o.out = s.out;
   o.config = config;
@@ -240,6 +154,15 @@ TrainOptions resolve_training(const Settings& s, const DitConfig& config, const 
       s.time_sampling == "uniform" ? TimeSampling::uniform : TimeSampling::logit_normal;
   o.step.weight_decay = s.weight_decay;
   o.step.clip = static_cast<float>(s.clip);
+  o.step.optimizer = s.decisions.optimizer.value_or(Optimizer::adamw);
+  const OptimizerKind& optimizer = optimizers()[static_cast<size_t>(o.step.optimizer)];
+  // A resumed run's record has them as they were.
+  if (s.has("betas") && optimizer.beta2 == 0 && !s.resume) {
+    fail(Exit::usage,
+         fmt::format("--betas contradicts --optimizer {}, which has none", optimizer.name),
+         "leave --betas out");
+  }
+  if (!s.has("betas")) s.betas = fmt::format("{},{}", optimizer.beta1, optimizer.beta2);
   const auto betas = split(s.betas, ',');
   if (betas.size() != 2) {
     fail(Exit::usage, fmt::format("--betas: found '{}', wanted two numbers such as 0.9,0.999",
@@ -252,8 +175,7 @@ TrainOptions resolve_training(const Settings& s, const DitConfig& config, const 
       fail(Exit::usage, fmt::format("--betas: found {}, wanted 0 to below 1", beta));
     }
   }
-  o.forced = resolve_forced(s);
-  o.offload = resolve_offload(s);
+  o.decisions = s.decisions;
   o.steps = s.steps;
   if (o.steps == 0 && s.epochs > 0 && data != nullptr) {
     o.steps = static_cast<int64_t>(

@@ -12,13 +12,6 @@
 
 namespace ebb {
 
-// Sets the kernels' threads from --threads, OMP_NUM_THREADS or the CPUs allowed; warns when there
-// are more threads than CPUs.
-void resolve_threads(const Settings& settings);
-
-// --memory, or 80 % of what is available; a budget above the machine is warned of.
-int64_t resolve_budget(const Settings& settings);
-
 // How the data of a run is opened: what it holds is at most half of the budget.
 SourceOptions resolve_source(const Settings& settings, int64_t budget);
 
@@ -35,16 +28,11 @@ std::string model_label(const Settings& settings, const DitConfig& config);
 // --offload: a directory that can be used, or nothing. One whose files are memory is warned of.
 std::filesystem::path resolve_offload(const Settings& settings);
 
-// What --micro-batch, --recompute, --order, --release, --allow, --offload and the flags of storage
-// say.
-Forced resolve_forced(const Settings& settings);
-
 // Makes the settings name what was chosen, so that a resumed run goes on in the same way.
 void settle(Settings& settings, const Choices& choices);
 
 // Everything of a training run but the data itself. `count`: samples of the data, for --epochs.
-TrainOptions resolve_training(const Settings& settings, const DitConfig& config,
-                              const DataInfo* data);
+TrainOptions resolve_training(Settings& settings, const DitConfig& config, const DataInfo* data);
 
 // What of the pictures while training was said, and what they have become, for a resumed run.
 PicturesGiven pictures_given(const Settings& settings);

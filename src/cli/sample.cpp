@@ -6,20 +6,20 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/classes.h"
+#include "cli/drawing_progress.h"
 #include "cli/resolve.h"
+#include "cli/signals.h"
+#include "cli/this_machine.h"
 #include "cli/verbs.h"
 #include "formats/atomic_file.h"
-#include "kernels/cpu/device.h"
+#include "machine/budget.h"
 #include "run/run_memory.h"
 #include "sample/draw.h"
 #include "sample/output.h"
-#include "train/average.h"
-#include "train/budget.h"
-#include "train/checkpoint.h"
-#include "train/drawing_progress.h"
-#include "train/outside.h"
+#include "state/average.h"
+#include "state/checkpoint.h"
+#include "state/state.h"
 #include "train/pictures.h"
-#include "train/signals.h"
 
 namespace ebb {
 
@@ -45,33 +45,6 @@ std::vector<int32_t> classes_of(const Settings& s, const CheckpointInfo& info) {
   return spread_classes(info.config.classes, std::max<int64_t>(1, info.config.classes));
 }
 
-struct Planned {
-  SamplerSpec spec;
-  PlanSet plans;
-};
-
-// The largest batch, halving from --batch or 64, that the budget holds beside what the output
-// holds.
-Planned plan_sampler(const Settings& s, const OutputSpec& output, SamplerSpec spec,
-                     int64_t budget) {
-  spec.batch = std::min<int64_t>(output.count(), s.sample_batch > 0 ? s.sample_batch : 64);
-  const int64_t around = outside_bytes(0) + output.held_bytes();
-  while (true) {
-    auto programs = sampler_programs(output.config, spec, cpu_device());
-    Planned made{spec, make_plans(std::move(programs))};
-    const int64_t outside = around + bookkeeping_bytes(made.plans);
-    const bool last = spec.batch == 1 || s.sample_batch > 0;
-    if (last || made.plans.arena_bytes + outside <= budget) {
-      check_budget(made.plans.arena_bytes, outside, budget,
-                   fmt::format("drawing {} samples with {}, {} together,", output.count(),
-                               model_label(s, output.config), spec.batch),
-                   "give a larger --memory, a smaller --batch or --count, or --out FILE.npz");
-      return made;
-    }
-    spec.batch /= 2;
-  }
-}
-
 // What a killed process has left of the same file, where files cannot be without a name.
 void sweep_leftovers(const OutputSpec& output) {
   const fs::path path = output.real_path();
@@ -86,37 +59,43 @@ void sweep_leftovers(const OutputSpec& output) {
 int run_sample(Settings s) {
   need(s, "from");
   need(s, "out");
-  resolve_threads(s);
-  const int64_t budget = resolve_budget(s);
+  const Machine machine = resolve_machine(s);
+  const int64_t budget = resolve_budget(s, machine);
   const SafetensorsReader file(checkpoint_of(s.from), Exit::disk, header_limit(budget));
   const CheckpointInfo info = read_info(file);
   SamplerSpec spec = resolve_sampler(s, info.config, info.pixels);
   if (s.weights == "raw") spec.weights_prefix = "";
   OutputSpec where{s.out, info.config, info.pixels, classes_of(s, info), s.count};
   name_classes(where, info.data.names);
-  const Planned planned = plan_sampler(s, where, spec, budget);
+  constexpr int64_t kMostTogether = 64;
+  spec.batch = s.sample_batch > 0 ? s.sample_batch : kMostTogether;
+  const PlannedSampling planned =
+      plan_sampling({model_label(s, info.config), info.config, spec, s.sample_batch > 0,
+                     where.count(), budget, where.held_bytes()},
+                    machine);
   verify_hashes(file);
   catch_stop_signals("stopping; again to stop at once\n");
   sweep_leftovers(where);
   const auto output = make_output(where);
-  RunMemory memory(planned.plans, {});
-  State state(planned.plans.plans[1], memory);
+  RunMemory memory(planned.plans, machine);
+  State state(planned.plans.at(kSamplerProgram), memory, info.config, {});
   load_state(file, state, info.config);
   check_finite(state, file.path().string());
   fmt::print("{} samples after step {}, {} weights, {} {} steps, guidance {}\n", where.count(),
              info.step, s.weights, sampler_name(spec.kind), spec.steps, spec.guidance);
   const std::string note = average_note(info.average_start, info.step);
   if (s.weights == "ema" && !note.empty()) fmt::print("{}\n", note);
-  Drawer drawer(planned.plans.plans[0], planned.plans.plans[1], planned.spec, info.config,
-                cpu_device(), memory);
+  Drawer drawer(planned.plans, planned.sampler, info.config, *machine.device, memory);
   StatusLine line;
-  DrawingProgress progress(line, where.count(), planned.spec, false);
+  DrawingProgress progress(line, false);
   const Drawn drawn = drawer.draw(
       where.count(), [&](int64_t place) { return where.label(place); },
       static_cast<uint64_t>(s.seed),
       [&](int64_t first, int64_t n, const float* values) { output->take(first, n, values); },
       [] { return stop_signal() != 0; },
-      [&](int64_t done, int step) { progress.show(done, step); });
+      [&](int64_t done, int step) {
+        progress.show({done, where.count(), planned.sampler.batch, step, spec.steps});
+      });
   if (drawn == Drawn::stopped) return 128 + stop_signal();
   if (drawn == Drawn::not_finite) {
     fail(Exit::numbers,

@@ -1,6 +1,9 @@
 #include "cli/setting_kinds.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -120,6 +123,39 @@ Setting whole_or(const char* word, const char* name, int64_t Settings::*member, 
     return s.*member == 0 ? quoted(word) : fmt::format("{}", s.*member);
   };
   return made;
+}
+
+Setting technique_flag(const Technique& t) {
+  return {t.flag, t.values, t.help,
+          [&t](Settings& s, const std::string& given, const std::string& where) {
+            t.decide(s.decisions, given, where);
+          },
+          [&t](const Settings& s) {
+            const std::string word = t.decided(s.decisions);
+            const bool number = word.find_first_not_of("0123456789") == std::string::npos;
+            return number ? word : quoted(word);
+          }};
+}
+
+Setting allowed_words() {
+  std::vector<std::string> known;
+  for (const AllowWord& word : allow_words()) known.emplace_back(word.word);
+  return {"allow", "A,B", fmt::format("what may change numbers: {}", fmt::join(known, ", ")),
+          [known](Settings& s, const std::string& given, const std::string& where) {
+            s.decisions.allowed.clear();
+            if (given.empty()) return;
+            for (const std::string& word : split(given, ',')) {
+              if (std::find(known.begin(), known.end(), word) == known.end()) {
+                fail(Exit::usage,
+                     fmt::format("{}: found '{}', wanted some of {}{}", where, printable(word),
+                                 fmt::join(known, ", "), did_you_mean(word, known)));
+              }
+              s.decisions.allowed.insert(word);
+            }
+          },
+          [](const Settings& s) {
+            return quoted(fmt::format("{}", fmt::join(s.decisions.allowed, ",")));
+          }};
 }
 
 Setting unstored(Setting setting) {

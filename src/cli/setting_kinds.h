@@ -23,6 +23,11 @@ Setting bytes(const char* name, int64_t Settings::*member, const char* help);
 // A number from 1 on, or a word that stands for 0.
 Setting whole_or(const char* word, const char* name, int64_t Settings::*member, const char* help);
 
+// The flag of a technique.
+Setting technique_flag(const Technique& technique);
+// --allow: words of techniques, joined by commas.
+Setting allowed_words();
+
 // The same, but not for settings.toml.
 Setting unstored(Setting setting);
 // The same; help shows this as its default.

@@ -53,12 +53,7 @@ void read_toml(Settings& settings, const std::string& verb, const std::string& f
          "give a TOML file such as a run's settings.toml");
   }
   constexpr int64_t kMostBytes = 1 << 20;
-  std::string text;
-  try {
-    text = read_text_file(file, kMostBytes);
-  } catch (const Error& e) {
-    fail(Exit::usage, e.what(), e.hint());
-  }
+  const std::string text = read_text_file(file, kMostBytes, Exit::usage);
   check_toml_text(text, file);
   toml::table table;
   try {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "plan/techniques.h"
+
 namespace ebb {
 
 // What is taken where neither the user nor the data or checkpoint says it.
@@ -28,11 +30,9 @@ struct Settings {
   // budget
   int64_t memory = 0;
   int64_t threads = 0;
-  int64_t micro_batch = 0;  // 0: auto
-  std::string recompute = "auto", order = "auto", release = "auto";
-  std::string allow;    // lossy techniques, joined by commas
+  Decisions decisions;  // on techniques
   std::string offload;  // directory
-  std::string precision = "auto", moments = "auto", ema_precision = "auto", grad_precision = "auto";
+  std::string machine;  // file
   // training
   std::string data;
   int64_t batch = 256, steps = 0;  // batch 0: the largest, for `plan`

@@ -90,28 +90,13 @@ Setting debug_memory() {
 
 // What the planner decides unless the user does.
 List technique_settings() {
-  return group(
-      "memory and techniques",
-      {
-          whole_or("auto", "micro-batch", &Settings::micro_batch,
-                   "samples that go through the network together"),
-          text("recompute", &Settings::recompute, "auto|none|all|A+B",
-               "tensors that every block computes again in its backward pass"),
-          choice("order", &Settings::order, "auto|batch|layer",
-                 "micro-batches one after the other, or layer by layer"),
-          choice("release", &Settings::release, "auto|on|off",
-                 "update each parameter as soon as its gradient is complete"),
-          otherwise("nothing", text("allow", &Settings::allow, "A,B",
-                                    "what may change numbers: bf16, fp16, grad16, adam8, ema16")),
-          offload_directory(),
-          choice("precision", &Settings::precision, "auto|fp32|bf16|fp16",
-                 "how activations and working weights are stored"),
-          choice("grad-precision", &Settings::grad_precision, "auto|fp32|bf16",
-                 "how the gradients of matrices are stored"),
-          choice("moments", &Settings::moments, "auto|fp32|8bit", "how Adam's moments are stored"),
-          choice("ema-precision", &Settings::ema_precision, "auto|fp32|bf16",
-                 "how the averaged matrices are stored"),
-      });
+  List list;
+  for (const Technique& t : techniques()) {
+    if (t.decide) list.push_back(technique_flag(t));
+  }
+  list.push_back(otherwise("nothing", allowed_words()));
+  list.push_back(offload_directory());
+  return group("memory and techniques", list);
 }
 
 Setting batch_size(const char* help) { return whole("batch", &Settings::batch, 1, help, 1 << 20); }
@@ -149,8 +134,9 @@ List train_settings() {
           real("epochs", &Settings::epochs, 1e-6, 1e9, "passes over the data, instead of --steps"),
           real("lr", &Settings::lr, 0, 1000, "learning rate"),
           whole("warmup", &Settings::warmup, 0, "steps over which the rate grows from 0"),
-          real("weight-decay", &Settings::weight_decay, 0, 1000, "of AdamW"),
-          text("betas", &Settings::betas, "B1,B2", "of AdamW"),
+          real("weight-decay", &Settings::weight_decay, 0, 1000,
+               "share of each weight, times the rate, that a step takes off"),
+          text("betas", &Settings::betas, "B1,B2", "how long moments remember; lion: 0.9,0.99"),
           real("clip", &Settings::clip, 0, 1e9, "largest gradient norm; 0 never clips"),
           real("ema", &Settings::ema, 0, 1, "decay of the averaged weights; 0 keeps none"),
           on_off("ema-ramp", &Settings::ema_ramp,
@@ -202,6 +188,12 @@ List lead(std::initializer_list<std::string> names, List list) {
   return list;
 }
 
+Setting machine_file() {
+  return unstored(otherwise("this one", text("machine", &Settings::machine, "FILE",
+                                             "the machine to plan for, as `ebb machine --json` "
+                                             "describes it")));
+}
+
 Setting json() { return unstored(on_off("json", &Settings::json, "one JSON object on stdout")); }
 
 List plan_table() {
@@ -211,8 +203,8 @@ List plan_table() {
                                                 "samples of one optimizer step, in all; max: the "
                                                 "largest that fits")}),
                     train_settings(), budget_settings(), technique_settings(),
-                    group("memory and techniques", {debug_memory()}), record_settings(),
-                    sampler_settings("sample-steps"),
+                    group("memory and techniques", {machine_file(), debug_memory()}),
+                    record_settings(), sampler_settings("sample-steps"),
                     group("output", {json(), text("csv", &Settings::csv, "FILE",
                                                   "write the place of every buffer here")})}));
 }
@@ -290,10 +282,14 @@ List inspect_table() {
                                      "a grid .png of some samples, as the network sees them")});
 }
 
+List machine_table() {
+  return group("what to measure", {thread_count(), offload_directory(), json()});
+}
+
 std::map<std::string, List> make_tables() {
-  return {{"plan", plan_table()},      {"train", train_table()},     {"sample", sample_table()},
-          {"grad", grad_table()},      {"inspect", inspect_table()}, {"bench", bench_table()},
-          {"compare", compare_table()}};
+  return {{"plan", plan_table()},       {"train", train_table()},     {"sample", sample_table()},
+          {"grad", grad_table()},       {"inspect", inspect_table()}, {"bench", bench_table()},
+          {"compare", compare_table()}, {"machine", machine_table()}};
 }
 
 }  // namespace

@@ -2,9 +2,9 @@
 
 #include "base/error.h"
 #include "cli/resolve.h"
+#include "cli/this_machine.h"
 #include "cli/verbs.h"
-#include "train/calibration.h"
-#include "train/outlook.h"
+#include "cli/watched.h"
 
 namespace ebb {
 
@@ -31,8 +31,8 @@ int run_train(Settings s) {
   if (!s.has("steps") && !s.has("epochs")) {
     fail(Exit::usage, "--steps is missing", "give --steps or --epochs");
   }
-  resolve_threads(s);
-  const int64_t budget = resolve_budget(s);
+  const Machine machine = resolve_machine(s);
+  const int64_t budget = resolve_budget(s, machine);
   const auto source = open_source(s.data, resolve_source(s, budget));
   const DitConfig config = resolve_model(s, &source->info());
   say_default_model(s);
@@ -40,20 +40,21 @@ int run_train(Settings s) {
   options.budget_bytes = budget;
   // The settings of a resumed run name its micro-batch; with another --batch, resuming is refused
   // below for that reason, not for this one.
-  if (s.resume && s.micro_batch > s.batch) options.forced.micro_batch.reset();
-  const CostModel costs = machine_costs(options.offload);
-  PlannedRun planned = plan_fitting_run(run_spec(options, source.get()), costs);
-  options.fewer_pictures = afford_pictures(options, pictures_given(s), planned, costs);
+  if (s.resume && s.decisions.micro_batch.value_or(0) > s.batch) {
+    options.decisions.micro_batch.reset();
+  }
+  PlannedRun planned = plan_fitting_run(run_spec(options, source.get()), machine);
+  options.fewer_pictures = afford_pictures(options, pictures_given(s), planned, machine);
   if (!options.fewer_pictures.empty()) {
     planned = {};  // gone before the next is made
-    planned = plan_fitting_run(run_spec(options, source.get()), costs);
+    planned = plan_fitting_run(run_spec(options, source.get()), machine);
     settle_pictures(s, options);
   }
   settle(s, planned.step.choices);
   make_absolute(s);
   options.settings = settings_toml("train", s);
-  options.outlook = outlook_of(options, planned, costs);
-  return train(options, *source, planned);
+  options.outlook = outlook_of(options, planned, machine);
+  return train_watched(options, *source, planned, machine);
 }
 
 }  // namespace ebb

@@ -52,7 +52,7 @@ void InputFile::seek(int64_t place) {
        "check the disk; the file may be damaged");
 }
 
-std::string read_text_file(const std::filesystem::path& path, int64_t most_bytes) {
+std::string read_text_file(const std::filesystem::path& path, int64_t most_bytes, Exit code) try {
   InputFile file(path);
   if (file.size() > most_bytes) {
     fail(Exit::data, fmt::format("{}: found {} bytes, wanted at most {}", file.name(), file.size(),
@@ -61,6 +61,8 @@ std::string read_text_file(const std::filesystem::path& path, int64_t most_bytes
   std::string text(static_cast<size_t>(file.size()), '\0');
   text.resize(file.read(text.data(), text.size()));
   return text;
+} catch (const Error& e) {
+  fail(code, e.what(), e.hint());
 }
 
 }  // namespace ebb

@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 
+#include "base/error.h"
+
 namespace ebb {
 
 // Opening fails with Exit::data for whatever is missing, unreadable or not a regular file (a pipe
@@ -35,7 +37,8 @@ class InputFile {
   int64_t size_ = 0;
 };
 
-// All of a file that is at most so long; Exit::data otherwise.
-std::string read_text_file(const std::filesystem::path& path, int64_t most_bytes);
+// All of a file that is at most so long; fails with `code` otherwise.
+std::string read_text_file(const std::filesystem::path& path, int64_t most_bytes,
+                           Exit code = Exit::data);
 
 }  // namespace ebb

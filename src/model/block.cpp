@@ -35,58 +35,58 @@ BlockTensors Block::forward(Builder& b, Buf out, Buf x, Buf silu_c, const KeepSe
   t.x = x;
   t.silu_c = silu_c;
   // Without qk-norm the normed tensor is qkv itself.
-  t.keep = qk_norm_ == QkNormKind::none ? keep.with(Tensor::normed, keep.has(Tensor::qkv)) : keep;
-  need(b, t, Tensor::y);
+  t.keep = qk_norm_ == QkNormKind::none ? keep.with(Slot::normed, keep.has(Slot::qkv)) : keep;
+  need(b, t, Slot::y);
   b.emit("out", AddGated{B_, T_, D_, kChunks, kGate2, type_},
-         {need(b, t, Tensor::x1), need(b, t, Tensor::y), need(b, t, Tensor::mod)}, {out});
-  for (int i = 0; i < kBlockTensors; ++i) {
-    if (!t.keep.has(static_cast<Tensor>(i))) t.made[i] = t.aside[i] = {};
+         {need(b, t, Slot::x1), need(b, t, Slot::y), need(b, t, Slot::mod)}, {out});
+  for (int i = 0; i < kBlockSlots; ++i) {
+    if (!t.keep.has(static_cast<Slot>(i))) t.made[i] = t.aside[i] = {};
   }
   return t;
 }
 
-Buf Block::need(Builder& b, BlockTensors& t, Tensor tensor) const {
-  const int i = static_cast<int>(tensor);
-  if (!t.made[i]) make(b, t, tensor);
+Buf Block::need(Builder& b, BlockTensors& t, Slot slot) const {
+  const int i = static_cast<int>(slot);
+  if (!t.made[i]) make(b, t, slot);
   return t.made[i];
 }
 
 // Each tensor of the block, from those before it. Backward makes again what was not kept, with the
 // same op on the same shapes: the bits are the same.
-void Block::make(Builder& b, BlockTensors& t, Tensor tensor) const {
-  const int index = static_cast<int>(tensor);
-  const auto get = [&](Tensor of) { return need(b, t, of); };
+void Block::make(Builder& b, BlockTensors& t, Slot slot) const {
+  const int index = static_cast<int>(slot);
+  const auto get = [&](Slot of) { return need(b, t, of); };
   // What is kept in a loop over micro-batches is there once for each of them.
-  const auto buffer = [&](Tensor of, const char* label, Shape shape, DType type) {
+  const auto buffer = [&](Slot of, const char* label, Shape shape, DType type) {
     return t.keep.has(of) ? b.lasting(label, std::move(shape), type)
                           : b.buffer(label, std::move(shape), Purpose::activation, type);
   };
   const auto main = [&](const char* label, int64_t rows, int64_t width) {
     return t.made[index] =
-               buffer(tensor, label, {rows, width}, tensor == Tensor::mod ? DType::f32 : type_);
+               buffer(slot, label, {rows, width}, slot == Slot::mod ? DType::f32 : type_);
   };
   const auto aside = [&](const char* label, Shape shape) {
-    return t.aside[index] = buffer(tensor, label, std::move(shape), DType::f32);
+    return t.aside[index] = buffer(slot, label, std::move(shape), DType::f32);
   };
   const int64_t R = B_ * T_;
-  switch (tensor) {
-    case Tensor::mod:  // (B, 6D)  shift, scale, gate of attention; shift, scale, gate of the MLP
+  switch (slot) {
+    case Slot::mod:  // (B, 6D)  shift, scale, gate of attention; shift, scale, gate of the MLP
       modulation_.forward(b, "mod", t.silu_c, main("mod", B_, kChunks * D_));
       return;
-    case Tensor::m1: {  // (B*T, D)
-      const Buf mod = get(Tensor::mod);
+    case Slot::m1: {  // (B*T, D)
+      const Buf mod = get(Slot::mod);
       const Buf m1 = main("attn.in", R, D_);
       b.emit("attn.in", AdaLN{B_, T_, D_, kChunks, kShift1, kScale1, type_}, {t.x, mod},
              {m1, aside("attn.stats", {R, 2})});
       return;
     }
-    case Tensor::qkv: {  // (B*T, 3 H d)
-      const Buf m1 = get(Tensor::m1);
+    case Slot::qkv: {  // (B*T, 3 H d)
+      const Buf m1 = get(Slot::m1);
       qkv_.forward(b, "attn.qkv", m1, main("attn.qkv", R, 3 * H_ * d_));
       return;
     }
-    case Tensor::normed: {  // (B*T, 3 H d)  q and k normalised; qkv itself without qk-norm
-      const Buf qkv = get(Tensor::qkv);
+    case Slot::normed: {  // (B*T, 3 H d)  q and k normalised; qkv itself without qk-norm
+      const Buf qkv = get(Slot::qkv);
       if (qk_norm_ == QkNormKind::none) {
         t.made[index] = qkv;
         return;
@@ -102,53 +102,53 @@ void Block::make(Builder& b, BlockTensors& t, Tensor tensor) const {
              {normed, aside("attn.qk_stats", {R, 2 * H_, 2})});
       return;
     }
-    case Tensor::o: {  // (B*T, H d)
-      const Buf normed = get(Tensor::normed);
+    case Slot::o: {  // (B*T, H d)
+      const Buf normed = get(Slot::normed);
       const Buf o = main("attn.o", R, H_ * d_);
       b.emit("attn.o", Attention{B_, T_, H_, d_, type_}, {normed},
              {o, aside("attn.lse", {B_, H_, T_})});
       return;
     }
-    case Tensor::proj: {  // (B*T, D)
-      const Buf o = get(Tensor::o);
+    case Slot::proj: {  // (B*T, D)
+      const Buf o = get(Slot::o);
       proj_.forward(b, "attn.proj", o, main("attn.proj", R, D_));
       return;
     }
-    case Tensor::x1: {  // (B*T, D)  after the attention half
-      const Buf proj = get(Tensor::proj);
-      const Buf mod = get(Tensor::mod);
+    case Slot::x1: {  // (B*T, D)  after the attention half
+      const Buf proj = get(Slot::proj);
+      const Buf mod = get(Slot::mod);
       b.emit("attn.out", AddGated{B_, T_, D_, kChunks, kGate1, type_}, {t.x, proj, mod},
              {main("attn.out", R, D_)});
       return;
     }
-    case Tensor::m2: {  // (B*T, D)
-      const Buf x1 = get(Tensor::x1);
-      const Buf mod = get(Tensor::mod);
+    case Slot::m2: {  // (B*T, D)
+      const Buf x1 = get(Slot::x1);
+      const Buf mod = get(Slot::mod);
       const Buf m2 = main("mlp.in", R, D_);
       b.emit("mlp.in", AdaLN{B_, T_, D_, kChunks, kShift2, kScale2, type_}, {x1, mod},
              {m2, aside("mlp.stats", {R, 2})});
       return;
     }
-    case Tensor::u: {  // (B*T, M)  before GELU
-      const Buf m2 = get(Tensor::m2);
+    case Slot::u: {  // (B*T, M)  before GELU
+      const Buf m2 = get(Slot::m2);
       fc1_.forward(b, "mlp.u", m2, main("mlp.u", R, mlp_));
       return;
     }
-    case Tensor::g: {  // (B*T, M)  after GELU
-      Buf& u = t.made[static_cast<int>(Tensor::u)];
+    case Slot::g: {  // (B*T, M)  after GELU
+      Buf& u = t.made[static_cast<int>(Slot::u)];
       if (u) {
         b.emit("mlp.gelu", Gelu{R * mlp_, type_}, {u}, {main("mlp.gelu", R, mlp_)});
         return;
       }
-      const Buf m2 = get(Tensor::m2);
-      const bool also_u = t.backward || t.keep.has(Tensor::u);
-      if (also_u) u = buffer(Tensor::u, "mlp.u", {R, mlp_}, type_);
+      const Buf m2 = get(Slot::m2);
+      const bool also_u = t.backward || t.keep.has(Slot::u);
+      if (also_u) u = buffer(Slot::u, "mlp.u", {R, mlp_}, type_);
       const Buf g = main("mlp.gelu", R, mlp_);
       also_u ? fc1_.forward_gelu(b, "mlp.gelu", m2, u, g) : fc1_.forward_gelu(b, "mlp.gelu", m2, g);
       return;
     }
-    case Tensor::y: {  // (B*T, D)
-      const Buf g = get(Tensor::g);
+    case Slot::y: {  // (B*T, D)
+      const Buf g = get(Slot::g);
       fc2_.forward(b, "mlp.y", g, main("mlp.y", R, D_));
       return;
     }
@@ -160,17 +160,17 @@ void Block::backward(Builder& b, Buf dx, Buf dsilu_c, BlockTensors t) const {
   t.keep = {};  // what is made from here on outlives nothing
   t.backward = true;
   const Shape rows = {B_ * T_, D_};
-  const Buf y = need(b, t, Tensor::y);
-  const Buf mod = need(b, t, Tensor::mod);
+  const Buf y = need(b, t, Slot::y);
+  const Buf mod = need(b, t, Slot::mod);
   const Buf dmod = b.buffer("d.mod", {B_, kChunks * D_});
 
   const Buf dy = b.buffer("d.mlp.y", rows, Purpose::activation, type_);
   b.emit("d.out", AddGatedBackward{B_, T_, D_, kChunks, kGate2, type_}, {dx, y, mod}, {dy, dmod});
-  const Buf g = need(b, t, Tensor::g);
-  const Buf du = fc2_.backward_gelu(b, "d.mlp.u", dy, g, need(b, t, Tensor::u));
-  const Buf dm2 = fc1_.backward(b, "d.mlp.in", du, need(b, t, Tensor::m2));
+  const Buf g = need(b, t, Slot::g);
+  const Buf du = fc2_.backward_gelu(b, "d.mlp.u", dy, g, need(b, t, Slot::u));
+  const Buf dm2 = fc1_.backward(b, "d.mlp.in", du, need(b, t, Slot::m2));
   b.emit("d.mlp.norm", AdaLNBackward{B_, T_, D_, kChunks, kShift2, kScale2, true, type_},
-         {dm2, need(b, t, Tensor::x1), t.aside[static_cast<int>(Tensor::m2)], mod}, {dmod}, {dx});
+         {dm2, need(b, t, Slot::x1), t.aside[static_cast<int>(Slot::m2)], mod}, {dmod}, {dx});
 
   attention_half_backward(b, dx, dmod, t);
 
@@ -179,22 +179,22 @@ void Block::backward(Builder& b, Buf dx, Buf dsilu_c, BlockTensors t) const {
 }
 
 void Block::attention_half_backward(Builder& b, Buf dx, Buf dmod, BlockTensors& t) const {
-  const Buf mod = need(b, t, Tensor::mod);
+  const Buf mod = need(b, t, Slot::mod);
   const Buf dproj = b.buffer("d.attn.proj", {B_ * T_, D_}, Purpose::activation, type_);
   b.emit("d.attn.out", AddGatedBackward{B_, T_, D_, kChunks, kGate1, type_},
-         {dx, need(b, t, Tensor::proj), mod}, {dproj, dmod});
-  const Buf d_o = proj_.backward(b, "d.attn.o", dproj, need(b, t, Tensor::o));
+         {dx, need(b, t, Slot::proj), mod}, {dproj, dmod});
+  const Buf d_o = proj_.backward(b, "d.attn.o", dproj, need(b, t, Slot::o));
   const Buf dqkv = attention_backward(b, t, d_o);
-  const Buf dm1 = qkv_.backward(b, "d.attn.in", dqkv, need(b, t, Tensor::m1));
+  const Buf dm1 = qkv_.backward(b, "d.attn.in", dqkv, need(b, t, Slot::m1));
   b.emit("d.attn.norm", AdaLNBackward{B_, T_, D_, kChunks, kShift1, kScale1, true, type_},
-         {dm1, t.x, t.aside[static_cast<int>(Tensor::m1)], mod}, {dmod}, {dx});
+         {dm1, t.x, t.aside[static_cast<int>(Slot::m1)], mod}, {dmod}, {dx});
 }
 
 Buf Block::attention_backward(Builder& b, BlockTensors& t, Buf d_o) const {
-  const Buf normed = need(b, t, Tensor::normed);
+  const Buf normed = need(b, t, Slot::normed);
   const Buf dnormed = b.buffer("d.attn.qkv", b.shape(normed), Purpose::activation, type_);
   b.emit("d.attn.attention", AttentionBackward{B_, T_, H_, d_, type_},
-         {d_o, normed, need(b, t, Tensor::o), t.aside[static_cast<int>(Tensor::o)]}, {dnormed});
+         {d_o, normed, need(b, t, Slot::o), t.aside[static_cast<int>(Slot::o)]}, {dnormed});
   if (qk_norm_ == QkNormKind::none) return dnormed;
   std::vector<std::string> names = {"attn.q_norm.weight", "attn.k_norm.weight"};
   if (qk_norm_ == QkNormKind::layer) {
@@ -202,10 +202,10 @@ Buf Block::attention_backward(Builder& b, BlockTensors& t, Buf d_o) const {
   }
   std::vector<Buf> updates;
   for (const std::string& name : names) updates.push_back(params_->gradient(b, name_ + name));
-  const Buf qkv = need(b, t, Tensor::qkv);
+  const Buf qkv = need(b, t, Slot::qkv);
   const Buf dqkv = b.buffer("d.attn.qkv_raw", b.shape(qkv), Purpose::activation, type_);
   b.emit("d.attn.qk_norm", QkNormBackward{B_, T_, H_, d_, qk_norm_, type_},
-         {dnormed, qkv, t.aside[static_cast<int>(Tensor::normed)],
+         {dnormed, qkv, t.aside[static_cast<int>(Slot::normed)],
           params_->weight(name_ + "attn.q_norm.weight"),
           params_->weight(name_ + "attn.k_norm.weight")},
          {dqkv}, updates);

@@ -10,12 +10,12 @@ namespace ebb {
 
 // What there is of a block's tensors at some point of the program.
 struct BlockTensors {
-  Buf x;                                 // (B*T, D)  the block's input
-  Buf silu_c;                            // (B, D)    SiLU of the condition, shared by all blocks
-  std::array<Buf, kBlockTensors> made;   // by Tensor; empty: not there
-  std::array<Buf, kBlockTensors> aside;  // what its op writes besides: statistics, log-sum-exp
-  KeepSet keep;                          // of those, what outlives the forward pass
-  bool backward = false;                 // the forward pass is over
+  Buf x;                               // (B*T, D)  the block's input
+  Buf silu_c;                          // (B, D)    SiLU of the condition, shared by all blocks
+  std::array<Buf, kBlockSlots> made;   // by Slot; empty: not there
+  std::array<Buf, kBlockSlots> aside;  // what its op writes besides: statistics, log-sum-exp
+  KeepSet keep;                        // of those, what outlives the forward pass
+  bool backward = false;               // the forward pass is over
 };
 
 class Block {
@@ -31,8 +31,8 @@ class Block {
 
  private:
   // The tensor, made now (after what it is made of) if it is not there.
-  Buf need(Builder& b, BlockTensors& t, Tensor tensor) const;
-  void make(Builder& b, BlockTensors& t, Tensor tensor) const;
+  Buf need(Builder& b, BlockTensors& t, Slot slot) const;
+  void make(Builder& b, BlockTensors& t, Slot slot) const;
   void attention_half_backward(Builder& b, Buf dx, Buf dmod, BlockTensors& t) const;
   Buf attention_backward(Builder& b, BlockTensors& t, Buf d_o) const;
 

@@ -9,19 +9,19 @@
 
 namespace ebb {
 
-const char* tensor_name(Tensor tensor) {
-  constexpr const char* kNames[kBlockTensors] = {
+const char* slot_name(Slot slot) {
+  constexpr const char* kNames[kBlockSlots] = {
       "mod", "attn-in", "qkv", "qkv-normed", "attn", "proj", "x1", "mlp-in", "fc1", "gelu", "fc2"};
-  return kNames[static_cast<int>(tensor)];
+  return kNames[static_cast<int>(slot)];
 }
 
 std::string KeepSet::recomputed() const {
   if (empty()) return "all";
   std::string joined;
-  for (int i = 0; i < kBlockTensors; ++i) {
-    const auto t = static_cast<Tensor>(i);
-    if (has(t) || (t == Tensor::normed && !has(Tensor::qkv))) continue;
-    joined += fmt::format("{}{}", joined.empty() ? "" : "+", tensor_name(t));
+  for (int i = 0; i < kBlockSlots; ++i) {
+    const auto t = static_cast<Slot>(i);
+    if (has(t) || (t == Slot::normed && !has(Slot::qkv))) continue;
+    joined += fmt::format("{}{}", joined.empty() ? "" : "+", slot_name(t));
   }
   return joined.empty() ? "none" : joined;
 }
@@ -31,7 +31,7 @@ KeepSet KeepSet::all_but(const std::string& text, const std::string& where) {
   if (text == "all") return {};
   KeepSet kept = all();
   std::vector<std::string> known = {"none", "all"};
-  for (int t = 0; t < kBlockTensors; ++t) known.emplace_back(tensor_name(static_cast<Tensor>(t)));
+  for (int t = 0; t < kBlockSlots; ++t) known.emplace_back(slot_name(static_cast<Slot>(t)));
   for (const std::string& word : split(text, '+')) {
     const auto found = std::find(known.begin() + 2, known.end(), word);
     if (found == known.end()) {
@@ -40,7 +40,7 @@ KeepSet KeepSet::all_but(const std::string& text, const std::string& where) {
                        printable(word), did_you_mean(word, known)),
            "a block's tensors: mod attn-in qkv qkv-normed attn proj x1 mlp-in fc1 gelu fc2");
     }
-    kept = kept.with(static_cast<Tensor>(found - known.begin() - 2), false);
+    kept = kept.with(static_cast<Slot>(found - known.begin() - 2), false);
   }
   return kept;
 }

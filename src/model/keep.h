@@ -8,28 +8,28 @@
 
 namespace ebb {
 
-// The tensors of a block, in the order in which they are made. The block's input is not among them:
+// What a block makes, in the order in which they are made. The block's input is not among them:
 // it is always there when the backward pass begins.
-enum class Tensor : uint8_t { mod, m1, qkv, normed, o, proj, x1, m2, u, g, y };
-inline constexpr int kBlockTensors = 11;
-const char* tensor_name(Tensor tensor);
+enum class Slot : uint8_t { mod, m1, qkv, normed, o, proj, x1, m2, u, g, y };
+inline constexpr int kBlockSlots = 11;
+const char* slot_name(Slot slot);
 
 // Any subset of them. What is not kept is computed again when the backward pass needs it.
 class KeepSet {
  public:
   constexpr KeepSet() = default;  // nothing: the block's input only
-  constexpr KeepSet(std::initializer_list<Tensor> tensors) {
-    for (const Tensor t : tensors) bits_ |= bit(t);
+  constexpr KeepSet(std::initializer_list<Slot> tensors) {
+    for (const Slot t : tensors) bits_ |= bit(t);
   }
   static constexpr KeepSet of_bits(uint16_t bits) {
     KeepSet made;
     made.bits_ = bits;
     return made;
   }
-  static constexpr KeepSet all() { return of_bits((1 << kBlockTensors) - 1); }
+  static constexpr KeepSet all() { return of_bits((1 << kBlockSlots) - 1); }
 
-  constexpr bool has(Tensor t) const { return (bits_ & bit(t)) != 0; }
-  constexpr KeepSet with(Tensor t, bool kept) const {
+  constexpr bool has(Slot t) const { return (bits_ & bit(t)) != 0; }
+  constexpr KeepSet with(Slot t, bool kept) const {
     return of_bits(static_cast<uint16_t>(kept ? bits_ | bit(t) : bits_ & ~bit(t)));
   }
   constexpr bool empty() const { return bits_ == 0; }
@@ -43,9 +43,7 @@ class KeepSet {
   static KeepSet all_but(const std::string& text, const std::string& where);
 
  private:
-  static constexpr uint16_t bit(Tensor t) {
-    return static_cast<uint16_t>(1u << static_cast<int>(t));
-  }
+  static constexpr uint16_t bit(Slot t) { return static_cast<uint16_t>(1u << static_cast<int>(t)); }
   uint16_t bits_ = 0;
 };
 

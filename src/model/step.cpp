@@ -5,7 +5,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "program/offload.h"
+#include "model/optimizer.h"
 
 namespace ebb {
 
@@ -23,16 +23,6 @@ int64_t micro_batch_count(int64_t batch, int64_t micro_batch) {
   return count;
 }
 
-AdamW adamw_of(const ParamSpec& param, const StepSpec& spec, const Storage& storage) {
-  AdamW op{element_count(param.shape), spec.beta1, spec.beta2, spec.eps,
-           spec.weight_decay,          spec.ema};
-  op.g = storage.gradient_of(param);
-  op.split = storage.splits(param);
-  op.moments = storage.moments_of(param);
-  op.average = storage.ema_of(param);
-  return op;
-}
-
 namespace {
 
 class StepWriter {
@@ -42,7 +32,7 @@ class StepWriter {
         spec_(spec),
         choices_(spec.choices),
         specs_(parameters(config)),
-        b_("step", device),
+        b_(kStepProgram, device),
         params_(b_, specs_, choices_.storage) {
     if (choices_.schedule.empty()) {
       choices_.schedule = plain_schedule(std::vector<KeepSet>(config.depth(), KeepSet::all()));
@@ -80,8 +70,8 @@ class StepWriter {
         if (spec.trained()) b_.output(params_.gradient(b_, spec.name));
       }
     }
-    const std::vector<bool> disk = on_disk();
-    return offloaded(b_.finish(), disk);
+    const std::vector<Home> homes = this->homes();
+    return choices_.offload.moved(b_.finish(), homes);
   }
 
  private:
@@ -97,21 +87,20 @@ class StepWriter {
     Dit::Gradients gradient;
   };
 
-  // By buffer: whether it is kept in the file.
-  std::vector<bool> on_disk() const {
+  // By buffer.
+  std::vector<Home> homes() const {
     const Offload& offload = choices_.offload;
     const bool state = offload.state || offload.weights;
-    require(!state || (choices_.release && spec_.update), "step: state on disk without release");
-    std::vector<bool> disk(b_.program().buffers.size());
+    require(!state || (choices_.release && spec_.update), "step: state away without release");
+    std::vector<Home> homes(b_.program().buffers.size(), kOnDevice);
     for (const ParamSpec& spec : specs_) {
-      if (!state || !offload.covers(spec)) continue;
+      if (!state || !spec.trained()) continue;
       for (const Buf b : state_.at(spec.name)) {
-        const bool weight = b_.program().buffer(b).purpose == Purpose::weight;
-        disk[b.id] = weight ? offload.weights : offload.state;
+        homes[b.id] = offload.home(offload.takes(spec, b_.program().buffer(b).purpose));
       }
     }
-    for (const Buf x : inputs_) disk[b_.program().root(x).id] = offload.inputs;
-    return disk;
+    for (const Buf x : inputs_) homes[b_.program().root(x).id] = offload.home(offload.inputs);
+    return homes;
   }
 
   bool accumulates() const { return micro_batch_count(spec_.batch, choices_.micro_batch) > 1; }
@@ -322,36 +311,18 @@ class StepWriter {
 
   // In the order of the tensors, whatever order they are updated in: checkpoints are written so.
   void declare_state(const ParamSpec& spec) {
-    const Storage& storage = choices_.storage;
-    const auto state = [&](const char* prefix, Purpose purpose, DType type, Shape shape) {
-      return b_.declare({prefix + spec.name, spec.layer, purpose, type, std::move(shape), true});
-    };
-    const AdamW op = adamw(spec);
-    const bool coded = op.moments == Moments::coded;
     std::vector<Buf>& updates = state_[spec.name];
-    updates = {params_.weight(spec.name)};
-    if (op.split) updates.push_back(state(kLow, Purpose::weight, DType::i16, spec.shape));
-    for (const char* moment : {kFirstMoment, kSecondMoment}) {
-      const DType type = coded ? DType::u8 : DType::f32;
-      updates.push_back(state(moment, Purpose::moment, type, spec.shape));
+    for (const StateBuffer& b : state_of(spec, spec_, choices_.storage)) {
+      updates.push_back(b.prefix.empty() ? params_.weight(spec.name)
+                                         : b_.declare({b.prefix + spec.name, spec.layer, b.purpose,
+                                                       b.type, b.shape, true}));
     }
-    if (coded) {
-      for (const char* scale : {kFirstScale, kSecondScale}) {
-        updates.push_back(state(scale, Purpose::moment, DType::f32, {op.blocks()}));
-      }
-    }
-    if (spec_.ema)
-      updates.push_back(state(kAverage, Purpose::ema, storage.ema_of(spec), spec.shape));
-  }
-
-  AdamW adamw(const ParamSpec& spec) const {
-    AdamW op = adamw_of(spec, spec_, choices_.storage);
-    op.tensor = static_cast<uint32_t>(slots_.at(spec.name));
-    return op;
   }
 
   void emit_update(const ParamSpec& spec, Buf gradient, Buf clip) {
-    b_.emit("adamw." + spec.name, adamw(spec), {gradient, clip}, {}, state_.at(spec.name));
+    const auto tensor = static_cast<uint32_t>(slots_.at(spec.name));
+    b_.emit("update." + spec.name, update_op(spec, spec_, choices_.storage, tensor),
+            {gradient, clip}, {}, state_.at(spec.name));
   }
 
   // Without clipping no other gradient matters: the tensor's own norm says whether it is finite.

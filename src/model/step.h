@@ -18,6 +18,8 @@ struct Choices {
   Offload offload = {};  // needs `release`, unless it is of inputs alone
 };
 
+enum class Optimizer : uint8_t { adamw, lion, adafactor };
+
 struct StepSpec {
   // Released gradients are used only when all are known to be finite, or to be clipped. One that is
   // too large for fp16 must keep every update from happening.
@@ -29,14 +31,12 @@ struct StepSpec {
   bool ema = true;
   float label_drop = 0.1f;
   TimeSampling time_sampling = TimeSampling::uniform;
+  Optimizer optimizer = Optimizer::adamw;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   float clip = 0;            // 0: never
   int64_t loader_bytes = 0;  // resident memory that the loader decodes into
   Choices choices;
 };
-
-// The update of one tensor; without the number that keys its random bits.
-AdamW adamw_of(const ParamSpec& param, const StepSpec& spec, const Storage& storage);
 
 // Equal micro-batches run in a loop; what is left over is a part of its own.
 struct Part {
@@ -46,6 +46,7 @@ std::vector<Part> micro_batches(int64_t batch, int64_t micro_batch);
 int64_t micro_batch_count(int64_t batch, int64_t micro_batch);
 
 // Names that the host uses.
+inline constexpr const char* kStepProgram = "step";
 inline constexpr const char* kLoaderMemory = "loader.memory";  // (loader_bytes) u8
 inline constexpr const char* kBatchX = "batch.x";              // (B, C, S, S) clean input
 inline constexpr const char* kBatchY = "batch.y";              // (B) i32

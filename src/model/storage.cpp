@@ -2,7 +2,13 @@
 
 #include <fmt/ranges.h>
 
+#include "program/offload.h"
+
 namespace ebb {
+
+Program Offload::moved(Program program, const std::vector<Home>& homes) const {
+  return offloaded(std::move(program), homes, std::vector<int64_t>(lane + 1, memory_bytes));
+}
 
 std::string storage_text(const Storage& s) {
   const auto name = [](DType type) { return type == DType::f16 ? "fp16" : "bf16"; };

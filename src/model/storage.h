@@ -3,15 +3,13 @@
 #pragma once
 
 #include "model/config.h"
+#include "program/program.h"
 
 namespace ebb {
 
 // What the state of a tensor is named: one of these and the tensor's own name.
-inline constexpr const char* kLow = "low.";  // of a weight that is split
 inline constexpr const char* kFirstMoment = "m.";
 inline constexpr const char* kSecondMoment = "v.";
-inline constexpr const char* kFirstScale = "m_scale.";
-inline constexpr const char* kSecondScale = "v_scale.";
 inline constexpr const char* kAverage = "ema.";
 
 struct Storage {
@@ -35,11 +33,13 @@ struct Storage {
   }
 };
 
-// What is kept in a file rather than in memory, but for what is small.
+// What is kept beyond a lane rather than in memory, but for what is small.
 struct Offload {
   bool state = false;    // moments and average
   bool weights = false;  // what they are of; with the state
   bool inputs = false;   // of the blocks, from the forward pass to the backward pass
+  Home lane = 0;
+  int64_t memory_bytes = 0;  // that its transfers go through
   bool any() const { return state || weights || inputs; }
   bool operator==(const Offload&) const = default;
 
@@ -47,6 +47,13 @@ struct Offload {
     constexpr int64_t kLeast = 1024;
     return p.trained() && p.shape.size() > 1 && element_count(p.shape) >= kLeast;
   }
+  // Whether this part of a parameter's state is away.
+  bool takes(const ParamSpec& p, Purpose purpose) const {
+    return covers(p) && (purpose == Purpose::weight ? weights : state);
+  }
+  Home home(bool away) const { return away ? lane : kOnDevice; }
+  // The program with its buffers at home there.
+  Program moved(Program program, const std::vector<Home>& homes) const;
 };
 
 // "fp32", or what is stored otherwise: "activations bf16, moments 8-bit".

@@ -66,6 +66,7 @@ bool is_narrow(const Linear& op) { return op.x == DType::bf16; }
 bool is_narrow(const LinearBackwardInput& op) { return op.dy == DType::bf16; }
 bool is_narrow(const LinearBackwardParams& op) { return op.dy == DType::bf16; }
 bool is_narrow(const AdamW& op) { return op.moments == Moments::coded; }
+bool is_narrow(const Lion& op) { return op.moments == Moments::coded; }
 
 // Elements of a gelu, or of its slope, at the end of a product.
 template <typename AnyOp>
@@ -164,13 +165,6 @@ double CostModel::Line::at(double x) const {
   return interpolate(x, below->first, below->second, above->first, above->second);
 }
 
-double CostModel::disk_seconds(const OpParams& params) const {
-  const auto* transfer = std::get_if<Transfer>(&params);
-  if (transfer == nullptr || !transfer->begins()) return 0;
-  const auto bytes = static_cast<double>(transfer->n * dtype_bytes(transfer->type));
-  return bytes / (transfer->fetches() ? disk_.read : disk_.write);
-}
-
 double CostModel::seconds(const OpParams& params) const { return pace_ * op_seconds(params); }
 
 double CostModel::op_seconds(const OpParams& params) const {
@@ -200,32 +194,6 @@ double CostModel::table_seconds(const OpParams& params, size_t at) const {
     seconds = interpolate(wanted.y, below->y, below->at(wanted.x), above->y, above->at(wanted.x));
   }
   return seconds * wanted.units;
-}
-
-ProgramTime::ProgramTime(const Program& program, const CostModel& costs)
-    : ops_(program.ops.size() + 1), disk_(program.ops.size() + 1) {
-  const std::vector<int64_t> times = program.repeats();
-  for (size_t i = 0; i < program.ops.size(); ++i) {
-    const OpParams& params = program.ops[i].params;
-    const auto often = static_cast<double>(times[i]);
-    ops_[i + 1] = ops_[i] + often * costs.seconds(params);
-    disk_[i + 1] = disk_[i] + often * costs.disk_seconds(params);
-  }
-}
-
-double ProgramTime::of(int begin, int end) const {
-  return std::max(ops_[end] - ops_[begin], disk_[end] - disk_[begin]);
-}
-
-double predicted_seconds(const Program& program, const CostModel& costs) {
-  const ProgramTime time(program, costs);
-  double seconds = 0;
-  int begin = 0;
-  for (const int mark : program.marks) {
-    seconds += time.of(begin, mark);
-    begin = mark;
-  }
-  return seconds + time.of(begin, static_cast<int>(program.ops.size()));
 }
 
 }  // namespace ebb

@@ -24,11 +24,6 @@ struct CostPoint {
 
 CostPoint cost_point(const OpParams& params, double seconds);
 
-// Bytes per second between memory and the file of what is offloaded.
-struct DiskRates {
-  double read = 1e9, write = 1e9;
-};
-
 // A machine's measurements, as they are cached.
 struct Calibration {
   std::string machine;
@@ -46,17 +41,14 @@ class CostModel {
   // Without measurements: fixed rates of a middling machine, the same everywhere.
   CostModel() = default;
   explicit CostModel(const Calibration& calibration);
-  void set_disk(const DiskRates& rates) { disk_ = rates; }
 
   // The median of the calibration's paces, which all ops' seconds are multiplied by; 1 without any.
   double pace() const { return pace_; }
 
   // Between measured sizes a straight line, beyond them in proportion. Never less for more rows,
-  // tokens or bytes. Kinds that were not measured cost what they would without measurements.
+  // tokens or bytes. Kinds that were not measured cost what they would without measurements. A
+  // transfer takes none: its lane works beside the ops.
   double seconds(const OpParams& params) const;
-
-  // Of a transfer that begins: the seconds that the disk is busy with it. Of anything else none.
-  double disk_seconds(const OpParams& params) const;
 
  private:
   struct Line {  // the points of one y
@@ -69,22 +61,8 @@ class CostModel {
   double op_seconds(const OpParams& params) const;
   double table_seconds(const OpParams& params, size_t table) const;
 
-  DiskRates disk_;
   double pace_ = 1;
   std::array<Table, 8 * std::variant_size_v<OpParams>> tables_;  // by kind and variant
 };
-
-// The seconds of stretches of a program, each with all times round its loops. The disk works beside
-// the ops of a stage: the stage takes as long as the slower of the two.
-class ProgramTime {
- public:
-  ProgramTime(const Program& program, const CostModel& costs);
-  double of(int begin, int end) const;  // ops of one stage
-
- private:
-  std::vector<double> ops_, disk_;  // before each op
-};
-
-double predicted_seconds(const Program& program, const CostModel& costs);
 
 }  // namespace ebb

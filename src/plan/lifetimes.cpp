@@ -28,7 +28,7 @@ std::vector<Lifetime> lifetimes(const Program& program) {
   for (size_t i = 0; i < lives.size(); ++i) {
     if (program.buffers[i].resident) lives[i] = {-1, end + 1};
     Lifetime& life = lives[i];
-    if (life.begin >= life.end || program.buffers[i].on_disk) {
+    if (life.begin >= life.end || program.buffers[i].away()) {
       life = {};
       continue;
     }
@@ -66,7 +66,7 @@ std::vector<int> shared_places(const Program& program, const std::vector<Lifetim
   for (size_t i = 0; i < place.size(); ++i) {
     place[i] = static_cast<int>(i);
     const Buffer& b = program.buffers[i];
-    fixed[i] = b.resident || b.is_view() || b.on_disk;
+    fixed[i] = b.resident || b.is_view() || b.away();
   }
   for (const auto* list : {&program.inputs, &program.outputs}) {
     for (const Buf b : *list) fixed[b.id] = true;

@@ -12,7 +12,9 @@ namespace {
 // Places blocks in the given order, each at the lowest offset that is free for its whole life.
 class Placer {
  public:
-  explicit Placer(const std::vector<LiveBlock>& blocks) : blocks_(blocks) {
+  Placer(const std::vector<LiveBlock>& blocks, const PackingSpace& space)
+      : blocks_(blocks), start_(space.start) {
+    limits_.piece_bytes = space.piece_bytes;
     for (const LiveBlock& block : blocks) ops_ = std::max(ops_, block.life.end);
   }
 
@@ -70,7 +72,10 @@ class Placer {
     }
     const std::vector<int>& far = is_long(i) ? placed_ : long_;
     const int64_t size = blocks_[i].size;
-    int64_t offset = 0;
+    const auto allowed = [&](int64_t at) {
+      return limits_.within_a_piece(start_ + at, size) - start_;
+    };
+    int64_t offset = allowed(0);
     // In the order of their offsets, whichever list they are in.
     size_t n = 0, f = 0;
     for (; n < near_.size() || f < far.size(); ++compared_) {
@@ -79,12 +84,14 @@ class Placer {
       const int j = from_near ? near_[n++] : far[f++];
       if (!from_near && !overlap(blocks_[i].life, blocks_[j].life)) continue;
       if (offsets[j] >= offset + size) break;
-      offset = std::max(offset, offsets[j] + blocks_[j].size);
+      offset = std::max(offset, allowed(offsets[j] + blocks_[j].size));
     }
     return offset;
   }
 
   const std::vector<LiveBlock>& blocks_;
+  const int64_t start_;
+  Limits limits_;
   int ops_ = 0;
   int64_t work_ = 0, compared_ = 0;
   std::vector<int> placed_, long_;         // sorted by offset
@@ -126,9 +133,9 @@ namespace {
 
 class Search {
  public:
-  explicit Search(const std::vector<LiveBlock>& blocks)
+  Search(const std::vector<LiveBlock>& blocks, const PackingSpace& space)
       : blocks_(blocks),
-        placer_(blocks),
+        placer_(blocks, space),
         bound_(liveness_bound(blocks)),
         peak_op_(fullest_op(blocks)) {
     for (size_t i = 0; i < blocks.size(); ++i) {
@@ -235,6 +242,8 @@ class Search {
 
 }  // namespace
 
-Packing pack(const std::vector<LiveBlock>& blocks) { return Search(blocks).run(); }
+Packing pack(const std::vector<LiveBlock>& blocks, const PackingSpace& space) {
+  return Search(blocks, space).run();
+}
 
 }  // namespace ebb

@@ -5,16 +5,14 @@
 #include <vector>
 
 #include "plan/lifetimes.h"
+#include "program/device.h"
 
 namespace ebb {
 
 struct LiveBlock {
-  int64_t size = 0;  // bytes, a multiple of kAlignment
+  int64_t size = 0;  // bytes, aligned
   Lifetime life;
 };
-
-inline constexpr int64_t kAlignment = 64;
-inline int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 struct Packing {
   std::vector<int64_t> offsets;
@@ -25,8 +23,15 @@ struct Packing {
 int64_t liveness_bound(const std::vector<LiveBlock>& blocks);
 int fullest_op(const std::vector<LiveBlock>& blocks);  // the first op at which that many are alive
 
+// Offsets count from `start`, and nothing lies across a multiple of `piece_bytes` from there back
+// to the memory's begin.
+struct PackingSpace {
+  int64_t start = 0;
+  int64_t piece_bytes = Limits{}.piece_bytes;  // as a device has it
+};
+
 // Greedy first; where that is above the bound, a search over orders of placement. The result
 // depends on the blocks alone, never on time.
-Packing pack(const std::vector<LiveBlock>& blocks);
+Packing pack(const std::vector<LiveBlock>& blocks, const PackingSpace& space = {});
 
 }  // namespace ebb

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "plan/packing.h"
 
 namespace ebb {
@@ -16,11 +18,11 @@ struct Resident {
   int64_t offset, bytes;
   Purpose purpose;
   std::string layer;
-  bool on_disk;
+  Home home;
 };
 using Residents = std::unordered_map<std::string, Resident>;
 
-// A buffer in the file begins with a block of it.
+// A buffer beyond a lane begins with a block of its far side.
 int64_t whole_blocks(int64_t bytes) {
   constexpr int64_t kBlock = 4096;
   return (bytes + kBlock - 1) / kBlock * kBlock;
@@ -28,50 +30,80 @@ int64_t whole_blocks(int64_t bytes) {
 
 // Where residents end.
 struct Ends {
-  int64_t memory = 0, disk = 0;
+  int64_t memory = 0;
+  std::vector<int64_t> away = {};  // by lane
+
+  int64_t& beyond(Home lane) {
+    if (std::ssize(away) <= lane) away.resize(lane + 1);
+    return away[lane];
+  }
 };
 
+// So many bytes at the end of what is there, within one piece.
+int64_t append(int64_t& end, int64_t bytes, const Limits& limits) {
+  const int64_t at = limits.within_a_piece(end, limits.aligned(bytes));
+  end = at + limits.aligned(bytes);
+  return at;
+}
+
 // Residents of every program count: they are there, whichever program runs.
-Ledger ledger_at(const Plan& plan, const Residents& residents, int op) {
+Ledger ledger_at(const Plan& plan, const Residents& residents, int op, const Limits& limits) {
   Ledger ledger;
   const auto count = [&](Purpose purpose, const std::string& layer, int64_t bytes) {
-    ledger.purpose[static_cast<int>(purpose)] += aligned(bytes);
-    ledger.layer[layer][static_cast<int>(purpose)] += aligned(bytes);
+    ledger.purpose[static_cast<int>(purpose)] += limits.aligned(bytes);
+    ledger.layer[layer][static_cast<int>(purpose)] += limits.aligned(bytes);
   };
   for (const auto& [name, resident] : residents) {
-    if (resident.on_disk) continue;
+    if (resident.home != kOnDevice) continue;
     count(resident.purpose, resident.layer, resident.bytes);
   }
   for (size_t i = 0; i < plan.program.buffers.size(); ++i) {
     const Buffer& buffer = plan.program.buffers[i];
-    if (plan.held[i].contains(op) && !buffer.resident && !buffer.on_disk)
+    if (plan.held[i].contains(op) && !buffer.resident && !buffer.away())
       count(buffer.purpose, buffer.layer, buffer.bytes());
   }
   return ledger;
 }
 
-void place_residents(Residents& residents, Ends& ends, const Program& program) {
+void place_residents(Residents& residents, Ends& ends, const Program& program,
+                     const Limits& limits) {
   for (const Buffer& buffer : program.buffers) {
     if (!buffer.resident) continue;
-    int64_t& end = buffer.on_disk ? ends.disk : ends.memory;
     const auto [at, added] = residents.try_emplace(
-        buffer.name, Resident{end, buffer.bytes(), buffer.purpose, buffer.layer, buffer.on_disk});
-    require(at->second.bytes == buffer.bytes() && at->second.on_disk == buffer.on_disk,
+        buffer.name, Resident{0, buffer.bytes(), buffer.purpose, buffer.layer, buffer.home});
+    Resident& resident = at->second;
+    require(resident.bytes == buffer.bytes() && resident.home == buffer.home,
             "resident {} has {} bytes in {} and {} elsewhere, or lies elsewhere", buffer.name,
-            buffer.bytes(), program.name, at->second.bytes);
-    if (added) end += buffer.on_disk ? whole_blocks(buffer.bytes()) : aligned(buffer.bytes());
+            buffer.bytes(), program.name, resident.bytes);
+    if (!added) continue;
+    if (!buffer.away()) {
+      resident.offset = append(ends.memory, buffer.bytes(), limits);
+      continue;
+    }
+    resident.offset = ends.beyond(buffer.home);
+    ends.beyond(buffer.home) += whole_blocks(buffer.bytes());
+  }
+}
+
+void check_pieces(const Program& program, const Limits& limits) {
+  for (const Buffer& b : program.buffers) {
+    if (b.away() || b.is_view() || limits.aligned(b.bytes()) <= limits.piece_bytes) continue;
+    fail(Exit::budget,
+         fmt::format("plan: {} of {} has {}, and the device gives at most {} in one piece", b.name,
+                     program.name, format_size(b.bytes()), format_size(limits.piece_bytes)),
+         "a smaller --micro-batch or model has smaller tensors");
   }
 }
 
 // One block for each place, living as long as any buffer that has it.
 std::vector<LiveBlock> places(const Program& program, const std::vector<Lifetime>& lives,
-                              const std::vector<int>& place) {
+                              const std::vector<int>& place, const Limits& limits) {
   std::vector<LiveBlock> blocks(program.buffers.size());
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
-    if (buffer.resident || buffer.on_disk || lives[i].empty()) continue;
+    if (buffer.resident || buffer.away() || lives[i].empty()) continue;
     LiveBlock& block = blocks[place[i]];
-    block.size = aligned(buffer.bytes());
+    block.size = limits.aligned(buffer.bytes());
     block.life = block.life.empty() ? lives[i]
                                     : Lifetime{std::min(block.life.begin, lives[i].begin),
                                                std::max(block.life.end, lives[i].end)};
@@ -79,22 +111,21 @@ std::vector<LiveBlock> places(const Program& program, const std::vector<Lifetime
   return blocks;
 }
 
-Plan make_plan(Program program, const Residents& residents, const Ends& ends) {
+Plan make_plan(Program program, const Residents& residents, Ends ends, const Limits& limits) {
   Plan plan;
-  plan.disk_bytes = ends.disk;
   plan.lives = lifetimes(program);
   const std::vector<int> place = shared_places(program, plan.lives);
   plan.held = held_lives(plan.lives, place);
-  const std::vector<LiveBlock> blocks = places(program, plan.lives, place);
-  const Packing packing = pack(blocks);
+  const std::vector<LiveBlock> blocks = places(program, plan.lives, place, limits);
+  const Packing packing = pack(blocks, {ends.memory, limits.piece_bytes});
   plan.offsets.resize(program.buffers.size());
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
     if (buffer.resident) {
       plan.offsets[i] = residents.at(buffer.name).offset;
-    } else if (buffer.on_disk) {
-      plan.offsets[i] = plan.disk_bytes;
-      plan.disk_bytes += whole_blocks(buffer.bytes());
+    } else if (buffer.away()) {
+      plan.offsets[i] = ends.beyond(buffer.home);
+      ends.beyond(buffer.home) += whole_blocks(buffer.bytes());
     } else if (!buffer.is_view()) {
       plan.offsets[i] = ends.memory + packing.offsets[place[i]];
     }
@@ -104,10 +135,11 @@ Plan make_plan(Program program, const Residents& residents, const Ends& ends) {
     if (view.of) plan.offsets[i] = plan.offsets[view.of.id] + view.offset;
   }
   plan.program = std::move(program);
+  plan.away_bytes = ends.away;
   plan.resident_bytes = ends.memory;
   plan.bytes = ends.memory + packing.peak;
   plan.peak_op = fullest_op(blocks);
-  plan.ledger = ledger_at(plan, residents, plan.peak_op);
+  plan.ledger = ledger_at(plan, residents, plan.peak_op, limits);
   plan.ledger.gap = plan.bytes - plan.ledger.total();
   return plan;
 }
@@ -120,17 +152,36 @@ int64_t Ledger::total() const {
   return sum;
 }
 
-PlanSet make_plans(std::vector<Program> programs) {
+const Plan& PlanSet::at(std::string_view program) const {
+  const auto found = std::find_if(plans.begin(), plans.end(),
+                                  [&](const Plan& plan) { return plan.program.name == program; });
+  require(found != plans.end(), "plan: no program {}", program);
+  return *found;
+}
+
+int64_t PlanSet::total_away_bytes() const {
+  return std::accumulate(away_bytes.begin(), away_bytes.end(), int64_t{0});
+}
+
+PlanSet make_plans(std::vector<Program> programs, const Limits& limits) {
   Residents residents;
   Ends ends;
-  for (const Program& program : programs) place_residents(residents, ends, program);
-  PlanSet set;
-  for (Program& program : programs) {
-    set.plans.push_back(make_plan(std::move(program), residents, ends));
-    set.disk_bytes = std::max(set.disk_bytes, set.plans.back().disk_bytes);
-    set.arena_bytes = std::max(set.arena_bytes, set.plans.back().bytes);
+  for (const Program& program : programs) {
+    check_pieces(program, limits);
+    place_residents(residents, ends, program, limits);
   }
-  for (const Plan& plan : set.plans) validate_plan(plan, set.arena_bytes);
+  PlanSet set;
+  set.limits = limits;
+  for (Program& program : programs) {
+    set.plans.push_back(make_plan(std::move(program), residents, ends, limits));
+    const Plan& plan = set.plans.back();
+    set.arena_bytes = std::max(set.arena_bytes, plan.bytes);
+    set.away_bytes.resize(std::max(set.away_bytes.size(), plan.away_bytes.size()));
+    for (size_t lane = 0; lane < plan.away_bytes.size(); ++lane) {
+      set.away_bytes[lane] = std::max(set.away_bytes[lane], plan.away_bytes[lane]);
+    }
+  }
+  for (const Plan& plan : set.plans) validate_plan(plan, set.arena_bytes, limits);
   return set;
 }
 
@@ -171,13 +222,13 @@ int64_t planning_bytes(int64_t own_bytes, bool transfers) {
   return own_bytes * (transfers ? 20 : 12) / 10;
 }
 
-std::string plan_csv(const Plan& plan) {
+std::string plan_csv(const Plan& plan, const Limits& limits) {
   std::string text = "id,lower,upper,size,offset\n";
   for (size_t i = 0; i < plan.program.buffers.size(); ++i) {
     const Lifetime& life = plan.held[i];
     if (life.empty()) continue;
     text += fmt::format("{},{},{},{},{}\n", plan.program.buffers[i].name, life.begin, life.end,
-                        aligned(plan.program.buffers[i].bytes()), plan.offsets[i]);
+                        limits.aligned(plan.program.buffers[i].bytes()), plan.offsets[i]);
   }
   return text;
 }

@@ -4,9 +4,11 @@
 #include <array>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plan/lifetimes.h"
+#include "program/device.h"
 #include "program/program.h"
 
 namespace ebb {
@@ -22,24 +24,29 @@ struct Ledger {
 
 struct Plan {
   Program program;
-  std::vector<Lifetime> lives;   // by buffer: from the first op that touches it to the last
-  std::vector<Lifetime> held;    // the same, but ending where an output takes the buffer's place
-  std::vector<int64_t> offsets;  // by buffer, in bytes from the start of the arena or of the file
-  int64_t resident_bytes = 0;    // the arena's lower part: what survives between runs
-  int64_t bytes = 0;             // the highest end of any buffer
-  int64_t disk_bytes = 0;        // the same of those in the file
-  int peak_op = 0;               // the first op at which the most bytes are alive
-  Ledger ledger;                 // at that op
+  std::vector<Lifetime> lives;      // by buffer: from the first op that touches it to the last
+  std::vector<Lifetime> held;       // the same, but ending where an output takes the buffer's place
+  std::vector<int64_t> offsets;     // by buffer, in bytes from the start of its home
+  int64_t resident_bytes = 0;       // the arena's lower part: what survives between runs
+  int64_t bytes = 0;                // the highest end of any buffer
+  std::vector<int64_t> away_bytes;  // the same of those beyond each lane
+  int peak_op = 0;                  // the first op at which the most bytes are alive
+  Ledger ledger;                    // at that op
 };
 
 // Several programs that share residents (by name) and run one at a time, in one arena.
 struct PlanSet {
   std::vector<Plan> plans;
   int64_t arena_bytes = 0;
-  int64_t disk_bytes = 0;
+  std::vector<int64_t> away_bytes;  // by lane
+  Limits limits;
+
+  const Plan& at(std::string_view program) const;  // absent: a Bug
+  int64_t total_away_bytes() const;                // beyond all lanes
 };
 
-PlanSet make_plans(std::vector<Program> programs);
+// Fails with Exit::budget where a buffer is larger than a piece of the device's memory.
+PlanSet make_plans(std::vector<Program> programs, const Limits& limits = {});
 
 // Memory that the plans themselves take, and an executor of each: of every op and every buffer.
 int64_t bookkeeping_bytes(const Op& op);
@@ -52,9 +59,9 @@ int64_t planning_bytes(int64_t own_bytes, bool transfers);
 
 // Proves a plan against its program by itself, sharing nothing with the packer; throws a Bug that
 // names the buffers. Used on every plan that is made.
-void validate_plan(const Plan& plan, int64_t arena_bytes);
+void validate_plan(const Plan& plan, int64_t arena_bytes, const Limits& limits = {});
 
 // id,lower,upper,size,offset: what minimalloc's tools read.
-std::string plan_csv(const Plan& plan);
+std::string plan_csv(const Plan& plan, const Limits& limits = {});
 
 }  // namespace ebb

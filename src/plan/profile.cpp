@@ -3,77 +3,19 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "model/optimizer.h"
 #include "plan/lifetimes.h"
 #include "plan/packing.h"
 #include "plan/plan.h"
-#include "program/offload.h"
 
 namespace ebb {
 
 namespace {
 
-// A block's tensors with what keeping them takes and what making them again costs.
-struct TensorCost {
-  Tensor tensor;
-  double bytes, seconds;
-};
-
-std::vector<TensorCost> tensor_costs(const DitConfig& c, const BlockShape& shape, int64_t B,
-                                     DType type, const CostModel& costs) {
-  const int64_t T = c.tokens();
-  const int64_t D = c.width;
-  const int64_t R = B * T;
-  const int64_t A = shape.heads * c.head_width;
-  const auto row = [&](Tensor tensor, int64_t width, const OpParams& op) {
-    return TensorCost{tensor, static_cast<double>(R * width * dtype_bytes(type)),
-                      costs.seconds(op)};
-  };
-  const AdaLN norm{B, T, D, 6, 0, 1, type};
-  const AddGated gate{B, T, D, 6, 2, type};
-  const auto linear = [&](int64_t K, int64_t N) {
-    return Linear{R, K, N, LinearEnd::plain, type, DType::f32, type};
-  };
-  std::vector<TensorCost> all = {
-      row(Tensor::m1, D, norm),
-      row(Tensor::qkv, 3 * A, linear(D, 3 * A)),
-      row(Tensor::o, A, Attention{B, T, shape.heads, c.head_width, type}),
-      row(Tensor::proj, D, linear(A, D)),
-      row(Tensor::x1, D, gate),
-      row(Tensor::m2, D, norm),
-      row(Tensor::u, shape.mlp, linear(D, shape.mlp)),
-      row(Tensor::g, shape.mlp, Gelu{R * shape.mlp, type}),
-      row(Tensor::y, D, linear(shape.mlp, D)),
-      {Tensor::mod, static_cast<double>(B * 6 * D * 4), costs.seconds(Linear{B, D, 6 * D})}};
-  if (c.qk_norm != QkNormKind::none) {
-    all.push_back(
-        row(Tensor::normed, 3 * A, QkNorm{B, T, shape.heads, c.head_width, c.qk_norm, type}));
-  }
-  return all;
-}
-
-// The backward pass reads every tensor of the block, so what dropping one costs does not depend on
-// the others: they are dropped in the order of their time a byte.
-std::vector<KeepSet> keep_options(const DitConfig& config, int64_t B, DType type,
-                                  const CostModel& costs) {
-  std::vector<TensorCost> order = tensor_costs(config, config.blocks[0], B, type, costs);
-  std::stable_sort(order.begin(), order.end(), [](const TensorCost& a, const TensorCost& b) {
-    return a.seconds * b.bytes < b.seconds * a.bytes;
-  });
-  std::vector<KeepSet> options = {KeepSet::all()};
-  KeepSet keep = KeepSet::all();
-  const bool normed = config.qk_norm != QkNormKind::none;
-  for (const TensorCost& drop : order) {
-    keep = keep.with(drop.tensor, false);
-    if (!normed && drop.tensor == Tensor::qkv) keep = keep.with(Tensor::normed, false);
-    options.push_back(keep);
-  }
-  return options;
-}
-
 // Bytes alive at each op, and across the boundary before it, of what counts.
 class LiveBytes {
  public:
-  LiveBytes(const Program& program, bool count_gradients)
+  LiveBytes(const Program& program, const Limits& limits, bool count_gradients)
       : at_(program.ops.size() + 1), across_(program.ops.size() + 1) {
     const std::vector<Lifetime> lives = lifetimes(program);
     const std::vector<Lifetime> held = held_lives(lives, shared_places(program, lives));
@@ -81,7 +23,7 @@ class LiveBytes {
       const Buffer& b = program.buffers[i];
       const bool counted = !b.resident && (b.purpose != Purpose::gradient || count_gradients);
       if (lives[i].empty() || !counted) continue;
-      const int64_t bytes = aligned(b.bytes());
+      const int64_t bytes = limits.aligned(b.bytes());
       at_[held[i].begin] += bytes;
       at_[held[i].end] -= bytes;
       if (lives[i].end - lives[i].begin > 1) {
@@ -139,11 +81,11 @@ int64_t resident_own_bytes(const Program& program, int64_t blocks, int64_t depth
 // part of the batch; memory is looked at in the first, which is the largest.
 class Stages {
  public:
-  Stages(const Program& program, int64_t stages, const CostModel& costs, bool count_gradients)
+  Stages(const Program& program, int64_t stages, const Machine& machine, bool count_gradients)
       : marks_(program.marks),
         stages_(stages),
-        live_(program, count_gradients),
-        time_(program, costs),
+        live_(program, machine.limits(), count_gradients),
+        time_(program, machine),
         own_(own_bytes(program)) {
     marks_.push_back(static_cast<int>(program.ops.size()));
   }
@@ -175,11 +117,11 @@ class Stages {
   std::vector<int64_t> own_;
 };
 
-int64_t gradient_bytes(const DitConfig& config, const Storage& storage) {
+int64_t gradient_bytes(const DitConfig& config, const Storage& storage, const Limits& limits) {
   int64_t bytes = 0;
   for (const ParamSpec& p : parameters(config)) {
     if (!p.trained()) continue;
-    bytes += aligned(element_count(p.shape) * dtype_bytes(storage.gradient_of(p)));
+    bytes += limits.aligned(element_count(p.shape) * dtype_bytes(storage.gradient_of(p)));
   }
   return bytes;
 }
@@ -187,30 +129,23 @@ int64_t gradient_bytes(const DitConfig& config, const Storage& storage) {
 }  // namespace
 
 int64_t state_bytes(const DitConfig& config, const StepSpec& spec, const Storage& storage,
-                    const Offload& offload) {
-  int64_t bytes = aligned(spec.loader_bytes) + (offload.any() ? aligned(kTransferBytes) : 0);
+                    const Offload& offload, const Limits& limits) {
+  int64_t bytes = limits.aligned(spec.loader_bytes) +
+                  (offload.any() ? limits.aligned(offload.memory_bytes) : 0);
   for (const ParamSpec& p : parameters(config)) {
-    const int64_t n = element_count(p.shape);
-    const bool weight_away = offload.weights && offload.covers(p);
-    if (!weight_away) bytes += aligned(n * dtype_bytes(storage.weight_of(p)));
-    if (!p.trained() || !spec.update) continue;
-    if (!weight_away && storage.splits(p)) bytes += aligned(n * dtype_bytes(DType::i16));
-    if (offload.state && offload.covers(p)) continue;
-    if (storage.moments_of(p) == Moments::coded) {
-      bytes += 2 * (aligned(n) + aligned((n + kMomentBlock - 1) / kMomentBlock * 4));
-    } else {
-      bytes += 2 * aligned(n * 4);
+    for (const StateBuffer& b : state_of(p, spec, storage)) {
+      if (!offload.takes(p, b.purpose)) bytes += limits.aligned(b.bytes());
     }
-    if (spec.ema) bytes += aligned(n * dtype_bytes(storage.ema_of(p)));
   }
   return bytes;
 }
 
 double update_seconds(const DitConfig& config, const StepSpec& spec, const Storage& storage,
-                      const CostModel& costs) {
+                      const Machine& machine) {
   double seconds = 0;
   for (const ParamSpec& p : parameters(config)) {
-    if (p.trained()) seconds += costs.seconds(adamw_of(p, spec, storage));
+    if (!p.trained()) continue;
+    seconds += machine.costs.seconds(update_op(p, spec, storage));
   }
   return seconds;
 }
@@ -238,7 +173,8 @@ std::vector<BlockShape> block_shapes(const DitConfig& config) {
 
 // Zeroing all gradients before a loop, and the update behind everything: a matter of the tensors.
 double state_seconds(const DitConfig& config, const StepSpec& spec, const Storage& storage,
-                     bool zeroing, bool update, const CostModel& costs) {
+                     bool zeroing, bool update, const Machine& machine) {
+  const CostModel& costs = machine.costs;
   double seconds = costs.seconds(Zero{1});
   int64_t trained = 0;
   for (const ParamSpec& p : parameters(config)) {
@@ -249,23 +185,65 @@ double state_seconds(const DitConfig& config, const StepSpec& spec, const Storag
     if (zeroing) seconds += costs.seconds(Zero{n, type});
     if (update) seconds += costs.seconds(SquaredNorm{n, 0, type});
   }
-  if (update) seconds += update_seconds(config, spec, storage, costs);
+  if (update) seconds += update_seconds(config, spec, storage, machine);
   if (update) seconds += costs.seconds(ClipScale{0, trained, 0});
   return seconds;
 }
 
 }  // namespace
 
+std::vector<KeepSet> keep_options(const DitConfig& config, int64_t micro_batch, DType activation,
+                                  const Machine& machine) {
+  const bool normed = config.qk_norm != QkNormKind::none;
+  std::vector<Slot> slots;
+  std::vector<KeepSet> keep = {KeepSet::all()};
+  const auto without = [&](const KeepSet& set, Slot slot) {
+    const KeepSet made = set.with(slot, false);
+    return !normed && slot == Slot::qkv ? made.with(Slot::normed, false) : made;
+  };
+  for (int i = 0; i < kBlockSlots; ++i) {
+    const auto slot = static_cast<Slot>(i);
+    if (slot == Slot::normed && !normed) continue;
+    slots.push_back(slot);
+    keep.push_back(without(KeepSet::all(), slot));
+  }
+  // A block for each: what it keeps less and takes longer is that one's.
+  DitConfig sampled = config;
+  sampled.blocks.assign(keep.size(), config.blocks[0]);
+  StepSpec spec;
+  spec.batch = micro_batch;
+  spec.update = false;
+  spec.choices.schedule = plain_schedule(keep);
+  spec.choices.storage.activation = activation;
+  const auto blocks = static_cast<int64_t>(keep.size());
+  const Program program = write_step(sampled, spec, *machine.device);
+  const Stages stages(program, 2 * blocks + 3, machine, true);
+  const auto forward = [&](int64_t i) { return stages.stage(1 + i); };
+  const auto backward = [&](int64_t i) { return stages.stage(1 + blocks + (blocks - i)); };
+  struct SlotCost {
+    Slot slot;
+    double bytes, seconds;
+  };
+  std::vector<SlotCost> order;
+  for (int64_t i = 1; i < blocks; ++i) {
+    order.push_back({slots[i - 1], static_cast<double>(forward(0).delta - forward(i).delta),
+                     backward(i).seconds - backward(0).seconds});
+  }
+  // The backward pass reads every tensor of the block, so what dropping one costs does not depend
+  // on the others: they are dropped in the order of their time a byte.
+  std::stable_sort(order.begin(), order.end(), [](const SlotCost& a, const SlotCost& b) {
+    return a.seconds * b.bytes < b.seconds * a.bytes;
+  });
+  std::vector<KeepSet> options = {KeepSet::all()};
+  for (const SlotCost& drop : order) options.push_back(without(options.back(), drop.slot));
+  return options;
+}
+
 Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choices& choices,
-                     const CostModel& costs, const Device& device,
-                     const std::optional<KeepSet>& also) {
+                     const std::vector<KeepSet>& keep_options, const Machine& machine) {
   Profile p;
   const bool accumulates = micro_batch_count(spec.batch, choices.micro_batch) > 1;
-  p.options = keep_options(config, micro_batches(spec.batch, choices.micro_batch)[0].size,
-                           choices.storage.activation, costs);
-  if (also && std::find(p.options.begin(), p.options.end(), *also) == p.options.end()) {
-    p.options.insert(p.options.begin() + 1, *also);
-  }
+  p.options = keep_options;
   p.shapes = block_shapes(config);
   const auto options = static_cast<int64_t>(p.options.size());
   const auto shapes = static_cast<int64_t>(p.shapes.size());
@@ -286,15 +264,16 @@ Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choice
   StepSpec written = spec;
   written.choices = choices;
   written.choices.schedule = plain_schedule(keep);
-  const Program program = write_step(sampled, written, device);
+  const Program program = write_step(sampled, written, *machine.device);
 
   // All gradients live through a loop over whole steps; otherwise they come and go with their
   // block.
   const bool all_gradients = accumulates && !choices.layer_major;
   const auto blocks = static_cast<int64_t>(keep.size());
-  const Stages stages(program, 2 * blocks + 3, costs, !all_gradients);
-  const int64_t state = state_bytes(config, spec, choices.storage, choices.offload) +
-                        (all_gradients ? gradient_bytes(config, choices.storage) : 0);
+  const Stages stages(program, 2 * blocks + 3, machine, !all_gradients);
+  const Limits limits = machine.limits();
+  const int64_t state = state_bytes(config, spec, choices.storage, choices.offload, limits) +
+                        (all_gradients ? gradient_bytes(config, choices.storage, limits) : 0);
   p.embed_peak = state + stages.most_before(1);
   p.start_bytes = state + stages.across(1);
   p.forward.assign(shapes, std::vector<Stage>(options));
@@ -313,8 +292,9 @@ Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choice
     p.update.own_bytes = stages.own_bytes_of(last) / blocks * config.depth();
   }
   p.input_bytes = std::max<int64_t>(0, p.forward[0][options - 1].delta);
-  p.fixed_seconds = stages.stage(0).seconds + p.embed_backward.seconds +
-                    state_seconds(config, spec, choices.storage, all_gradients, late_update, costs);
+  p.fixed_seconds =
+      stages.stage(0).seconds + p.embed_backward.seconds +
+      state_seconds(config, spec, choices.storage, all_gradients, late_update, machine);
   p.fixed_own_bytes = stages.stage(0).own_bytes + p.embed_backward.own_bytes + p.update.own_bytes +
                       resident_own_bytes(program, blocks, config.depth());
   return p;

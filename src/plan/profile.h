@@ -2,11 +2,10 @@
 // goes another way. Blocks are alike, so this one program speaks for every schedule.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "model/step.h"
-#include "plan/cost.h"
+#include "plan/machine.h"
 
 namespace ebb {
 
@@ -18,7 +17,7 @@ struct Stage {
 };
 
 struct Profile {
-  std::vector<KeepSet> options;    // from everything to nothing; each drops what is cheapest a byte
+  std::vector<KeepSet> options;    // from everything to nothing
   std::vector<BlockShape> shapes;  // that occur in the model
   // By shape, then option.
   std::vector<std::vector<Stage>> forward, backward;
@@ -32,17 +31,20 @@ struct Profile {
   int shape_of(const BlockShape& shape) const;
 };
 
-// `choices` without a schedule says in which way the step is carried out. `also`: a keep-set that
-// is looked at besides the profile's own.
+// Keep-sets worth having, from everything to nothing; each drops what is cheapest a byte, as a
+// written step with micro-batches of this size shows.
+std::vector<KeepSet> keep_options(const DitConfig& config, int64_t micro_batch, DType activation,
+                                  const Machine& machine);
+
+// `choices` without a schedule says in which way the step is carried out.
 Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choices& choices,
-                     const CostModel& costs, const Device& device,
-                     const std::optional<KeepSet>& also = {});
+                     const std::vector<KeepSet>& keep_options, const Machine& machine);
 
 // What the state takes: residents, in bytes, and the seconds that go into updating it.
 int64_t state_bytes(const DitConfig& config, const StepSpec& spec, const Storage& storage,
-                    const Offload& offload);
+                    const Offload& offload, const Limits& limits);
 double update_seconds(const DitConfig& config, const StepSpec& spec, const Storage& storage,
-                      const CostModel& costs);
+                      const Machine& machine);
 
 // What a schedule comes to: the bytes of the arena, if packing leaves no gap, those of the plan
 // itself, and the time.

@@ -16,7 +16,9 @@ namespace {
 // Bytes in use, by first byte. Claiming bytes that another buffer holds is the error looked for.
 class Owners {
  public:
-  Owners(const Plan& plan, int64_t arena_bytes) : plan_(plan), arena_bytes_(arena_bytes) {}
+  // `piece_bytes`: what lies in them lies within one piece.
+  Owners(const Plan& plan, int64_t arena_bytes, int64_t piece_bytes)
+      : plan_(plan), arena_bytes_(arena_bytes), piece_bytes_(piece_bytes) {}
 
   void claim(int id, const std::string& op) {
     const int64_t begin = plan_.offsets[id];
@@ -24,6 +26,8 @@ class Owners {
     require(begin >= 0 && end <= arena_bytes_, "plan: {} ends at byte {} of {}", name(id), end,
             arena_bytes_);
     if (begin == end) return;
+    require(begin / piece_bytes_ == (end - 1) / piece_bytes_,
+            "plan: {} lies across the end of a piece of {} bytes", name(id), piece_bytes_);
     auto next = held_.lower_bound(begin);
     if (next != held_.begin()) {
       const auto& [other_begin, other] = *std::prev(next);
@@ -42,7 +46,7 @@ class Owners {
  private:
   const std::string& name(int id) const { return plan_.program.buffers[id].name; }
   const Plan& plan_;
-  int64_t arena_bytes_;
+  int64_t arena_bytes_, piece_bytes_;
   std::map<int64_t, int> held_;
 };
 
@@ -87,15 +91,19 @@ std::vector<Instance> unrolled(const Program& program) {
 // Walks the program as it runs, and follows every buffer from its birth to its death.
 class Walk {
  public:
-  Walk(const Plan& plan, int64_t arena_bytes)
+  Walk(const Plan& plan, int64_t arena_bytes, const Limits& limits)
       : plan_(plan),
         program_(plan.program),
-        owners_(plan, arena_bytes),
-        disk_owners_(plan, plan.disk_bytes),
+        alignment_(limits.alignment),
+        owners_(plan, arena_bytes, limits.piece_bytes),
         alive_(program_.buffers.size()),
         written_(program_.buffers.size()),
         home_(program_.buffers.size(), kNone),
-        last_op_(program_.buffers.size(), -1) {}
+        last_op_(program_.buffers.size(), -1) {
+    for (const int64_t bytes : plan.away_bytes) {
+      away_owners_.emplace_back(plan, bytes, Limits{}.piece_bytes);
+    }
+  }
 
   void run() {
     require(plan_.offsets.size() == program_.buffers.size() &&
@@ -109,7 +117,7 @@ class Walk {
       if (program_.buffers[i].resident) begin(static_cast<int>(i), "start", true);
     }
     for (const Buf b : program_.inputs) begin(b.id, "start", true);
-    check_disk();
+    check_homes();
     for (const Instance& at : unrolled(program_)) step(at);
     for (const Buf b : program_.outputs) {
       require(written_[b.id], "program: nothing writes the output {}", name(b.id));
@@ -145,13 +153,19 @@ class Walk {
     }
   }
 
-  // What lies in the file is touched by transfers alone, and they touch one thing there each.
-  void check_disk() const {
+  // What is away is touched by transfers of its lane alone, and they touch one thing there each.
+  void check_homes() const {
     for (const Op& op : program_.ops) {
-      const bool transfer = std::holds_alternative<Transfer>(op.params);
-      int64_t on_disk = 0;
-      for (const Buf b : touched(op)) on_disk += program_.buffer(program_.root(b)).on_disk ? 1 : 0;
-      require(on_disk == 0 || (transfer && on_disk == 1), "program: {} works on the file", op.name);
+      const auto* transfer = std::get_if<Transfer>(&op.params);
+      int64_t away = 0;
+      for (const Buf b : touched(op)) {
+        const Buffer& at = program_.buffer(program_.root(b));
+        if (!at.away()) continue;
+        ++away;
+        require(transfer != nullptr && transfer->lane == at.home,
+                "program: {} works on {}, which is beyond lane {}", op.name, at.name, at.home);
+      }
+      require(away <= 1, "program: {} works on several buffers that are away", op.name);
     }
   }
 
@@ -197,17 +211,21 @@ class Walk {
     if (!alive_[id]) claim(id, op);
     alive_[id] = true;
     if (holds_value) written_[id] = true;
-    require(program_.buffers[id].resident || program_.buffers[id].on_disk ||
+    require(plan_.offsets[id] % alignment_ == 0 || program_.buffers[id].bytes() == 0,
+            "plan: {} is not aligned to {}", name(id), alignment_);
+    require(program_.buffers[id].resident || program_.buffers[id].away() ||
                 program_.buffers[id].bytes() == 0 || plan_.offsets[id] >= plan_.resident_bytes,
             "plan: {} lies among the residents", name(id));
   }
 
-  void claim(int id, const std::string& op) {
-    (program_.buffers[id].on_disk ? disk_owners_ : owners_).claim(id, op);
+  Owners& owners(int id) {
+    const Buffer& b = program_.buffers[id];
+    return b.away() ? away_owners_.at(b.home) : owners_;
   }
+  void claim(int id, const std::string& op) { owners(id).claim(id, op); }
 
   void end(int id) {
-    if (alive_[id]) (program_.buffers[id].on_disk ? disk_owners_ : owners_).release(id);
+    if (alive_[id]) owners(id).release(id);
     alive_[id] = false;
     written_[id] = false;
   }
@@ -250,7 +268,9 @@ class Walk {
 
   const Plan& plan_;
   const Program& program_;
-  Owners owners_, disk_owners_;  // of the arena, of the file
+  const int64_t alignment_;
+  Owners owners_;                    // of the arena,
+  std::vector<Owners> away_owners_;  // and of what lies beyond each lane
   std::vector<bool> alive_, written_;
   std::vector<int> home_;                 // the one loop whose ops touch it
   std::vector<int> last_op_;              // that touches it
@@ -259,6 +279,8 @@ class Walk {
 
 }  // namespace
 
-void validate_plan(const Plan& plan, int64_t arena_bytes) { Walk(plan, arena_bytes).run(); }
+void validate_plan(const Plan& plan, int64_t arena_bytes, const Limits& limits) {
+  Walk(plan, arena_bytes, limits).run();
+}
 
 }  // namespace ebb

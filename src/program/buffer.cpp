@@ -7,8 +7,9 @@
 namespace ebb {
 
 const char* purpose_name(Purpose purpose) {
-  constexpr const char* kNames[kPurposes] = {"weight",     "gradient", "moment", "ema",
-                                             "activation", "scratch",  "data",   "exchange"};
+  constexpr const char* kNames[kPurposes] = {"weight", "gradient",   "moment",
+                                             "ema",    "activation", "scratch",
+                                             "data",   "staging",    "exchange"};
   return kNames[static_cast<int>(purpose)];
 }
 

@@ -18,9 +18,10 @@ enum class Purpose : uint8_t {
   activation,
   scratch,
   data,
-  exchange,
+  staging,   // what transfers of a lane go through
+  exchange,  // what ranks send each other
 };
-inline constexpr int kPurposes = 8;
+inline constexpr int kPurposes = 9;
 const char* purpose_name(Purpose purpose);
 
 using Shape = std::vector<int64_t>;
@@ -33,6 +34,11 @@ struct Buf {
   explicit operator bool() const { return id >= 0; }
   bool operator==(const Buf&) const = default;
 };
+
+// Where a buffer lives: in the device's memory, or beyond the lane of this number, where only
+// transfers reach it.
+using Home = int8_t;
+inline constexpr Home kOnDevice = -1;
 
 // A part of another buffer. In a loop it moves on by `stride` each time round.
 struct View {
@@ -47,9 +53,10 @@ struct Buffer {
   DType type = DType::f32;
   Shape shape;
   bool resident = false;  // keeps its contents from one run of the program to the next
-  bool on_disk = false;   // lies in a file: only transfers touch it
-  View view = {};         // without `of`: a buffer with bytes of its own
+  Home home = kOnDevice;
+  View view = {};  // without `of`: a buffer with bytes of its own
 
+  bool away() const { return home != kOnDevice; }
   bool is_view() const { return static_cast<bool>(view.of); }
 
   int64_t count() const { return element_count(shape); }

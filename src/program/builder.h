@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "program/device.h"
 #include "program/program.h"
 
 namespace ebb {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -32,8 +33,9 @@ struct Visit {
 
 class Offloader {
  public:
-  Offloader(Program program, const std::vector<bool>& on_disk)
-      : old_(std::move(program)), on_disk_(on_disk) {
+  Offloader(Program program, const std::vector<Home>& homes,
+            const std::vector<int64_t>& memory_bytes)
+      : old_(std::move(program)), homes_(homes), memory_bytes_(memory_bytes) {
     find_stages();
     find_visits();
   }
@@ -43,11 +45,17 @@ class Offloader {
     made_.buffers = old_.buffers;
     made_.inputs = old_.inputs;
     made_.outputs = old_.outputs;
-    Buffer memory{kTransferMemory, "transfer", Purpose::exchange, DType::u8, {kTransferBytes}};
-    memory.resident = true;
-    made_.buffers.push_back(memory);
+    for (const Home lane : std::set<Home>(homes_.begin(), homes_.end())) {
+      if (lane == kOnDevice || memory_bytes_.at(lane) == 0) continue;
+      made_.buffers.push_back({lane_memory(lane),
+                               "lanes",
+                               Purpose::staging,
+                               DType::u8,
+                               {memory_bytes_.at(lane)},
+                               true});
+    }
     for (Visit& visit : visits_) add_copy(visit);
-    for (size_t id = 0; id < on_disk_.size(); ++id) made_.buffers[id].on_disk = on_disk_[id];
+    for (size_t id = 0; id < homes_.size(); ++id) made_.buffers[id].home = homes_[id];
     for (const Visit& visit : visits_) place_transfers(visit);
     write_ops();
     return std::move(made_);
@@ -108,7 +116,7 @@ class Offloader {
 
   void note(std::map<int, std::vector<Visit>>& by_root, Buf b, int op, bool reads, bool changes) {
     const int root = old_.root(b).id;
-    if (!on_disk_[root]) return;
+    if (!is_away(root)) return;
     const int stage = stage_of(op);
     const auto [begin, end] = widened(op);
     std::vector<Visit>& visits = by_root[root];
@@ -190,8 +198,8 @@ class Offloader {
 
   Op transfer(Transfer::Part part, const Visit& visit) const {
     const Buffer& copy = made_.buffer(visit.copy);
-    const Buf disk{static_cast<int32_t>(visit.root)};
-    const Transfer params{part, copy.count(), copy.type};
+    const Buf away{static_cast<int32_t>(visit.root)};
+    const Transfer params{part, copy.count(), copy.type, homes_[visit.root]};
     const char* verb = params.fetches() ? "fetch" : "store";
     Op op{fmt::format("{}.{}.{}", verb, copy.name, params.begins() ? "begin" : "end"),
           copy.layer,
@@ -202,7 +210,7 @@ class Offloader {
           {}};
     switch (part) {
       case Transfer::Part::fetch_begin:
-        op.reads = {disk};
+        op.reads = {away};
         op.writes = {visit.copy};
         break;
       case Transfer::Part::fetch_end:
@@ -210,7 +218,7 @@ class Offloader {
         break;
       case Transfer::Part::store_begin:
         op.reads = {visit.copy};
-        op.writes = {disk};
+        op.writes = {away};
         break;
       case Transfer::Part::store_end:
         op.reads = {visit.copy};
@@ -246,6 +254,8 @@ class Offloader {
     }
   }
 
+  bool is_away(int root) const { return homes_[root] != kOnDevice; }
+
   int here() const { return static_cast<int>(made_.ops.size()); }
   void append(const std::vector<Op>& ops) {
     made_.ops.insert(made_.ops.end(), ops.begin(), ops.end());
@@ -255,7 +265,7 @@ class Offloader {
     for (auto* list : {&op.reads, &op.writes, &op.updates}) {
       for (Buf& b : *list) {
         const int root = old_.root(b).id;
-        if (on_disk_[root]) b = copy_of(b, root, index);
+        if (is_away(root)) b = copy_of(b, root, index);
       }
     }
     return op;
@@ -282,7 +292,8 @@ class Offloader {
   }
 
   const Program old_;
-  const std::vector<bool>& on_disk_;
+  const std::vector<Home>& homes_;
+  const std::vector<int64_t>& memory_bytes_;  // by lane
   std::vector<Stage> stages_;
   std::vector<Visit> visits_;
   std::vector<std::vector<int>> visit_of_;  // by root
@@ -293,9 +304,13 @@ class Offloader {
 
 }  // namespace
 
-Program offloaded(Program program, const std::vector<bool>& on_disk) {
-  if (std::none_of(on_disk.begin(), on_disk.end(), [](bool each) { return each; })) return program;
-  return Offloader(std::move(program), on_disk).write();
+std::string lane_memory(Home lane) { return fmt::format("lane{}.memory", lane); }
+
+Program offloaded(Program program, const std::vector<Home>& homes,
+                  const std::vector<int64_t>& memory_bytes) {
+  const auto here = [](Home home) { return home == kOnDevice; };
+  if (std::all_of(homes.begin(), homes.end(), here)) return program;
+  return Offloader(std::move(program), homes, memory_bytes).write();
 }
 
 }  // namespace ebb

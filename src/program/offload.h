@@ -1,4 +1,4 @@
-// Moves buffers of a program out of memory, into a file.
+// Moves buffers of a program out of the device's memory, beyond a lane.
 #pragma once
 
 #include <vector>
@@ -7,16 +7,16 @@
 
 namespace ebb {
 
-// Memory that transfers go through, resident: files are read and written in whole blocks.
-inline constexpr const char* kTransferMemory = "transfer.memory";
-inline constexpr int64_t kTransferBytes = 4 << 20;
+// Memory that a lane's transfers go through, resident.
+std::string lane_memory(Home lane);
 
-// The same program with the buffers that `on_disk` names, by id, in a file. Each visit to one of
-// them - its ops in one stage, or in stages that follow each other - works on a copy in memory. The
-// copy is fetched about a stage ahead of the visit, if the visit needs what was there, and stored
-// while the next stage runs, if the visit changed it and somebody will want it. In a loop that goes
-// through several stages the transfers are part of the loop; around a loop within one stage they
-// stand outside. Results do not change.
-Program offloaded(Program program, const std::vector<bool>& on_disk);
+// The same program with each buffer in its home, by id; `memory_bytes` is what the transfers of
+// each lane go through. Each visit to one that is away - its ops in one stage, or in stages that
+// follow each other - works on a copy in memory. The copy is fetched about a stage ahead of the
+// visit, if the visit needs what was there, and stored while the next stage runs, if the visit
+// changed it and somebody will want it. In a loop that goes through several stages the transfers
+// are part of the loop; around a loop within one stage they stand outside. Results do not change.
+Program offloaded(Program program, const std::vector<Home>& homes,
+                  const std::vector<int64_t>& memory_bytes);
 
 }  // namespace ebb

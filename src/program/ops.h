@@ -367,6 +367,44 @@ struct AdamW {
   double flops() const { return 15.0 * n; }
 };
 
+// g (n), clip (2); updates w (n), [low (n)], m (n), [m_scale (blocks)], [ema (n)]: w moves by the
+// learning rate against the sign of beta1 m + (1 - beta1) g (Chen et al. 2023). All else as AdamW.
+struct Lion {
+  static constexpr const char* kName = "lion";
+  int64_t n;
+  double beta1, beta2, decay;
+  bool ema;
+  DType g = DType::f32;
+  bool split = false;
+  Moments moments = Moments::f32;
+  DType average = DType::f32;
+  uint32_t tensor = 0;
+  int64_t blocks() const { return (n + kMomentBlock - 1) / kMomentBlock; }
+  double flops() const { return 9.0 * n; }
+};
+
+// g (n), clip (2); updates w (n), [low (n)], v_row (rows) and v_col (columns) of a matrix or v (n)
+// of a vector, [ema (n)]. The second moment is the product of its rows' and columns' means (Shazeer
+// and Stern 2018), the step is a share of the weights' own size, as torch.optim.Adafactor has it
+// with its defaults. All else as AdamW.
+struct Adafactor {
+  static constexpr const char* kName = "adafactor";
+  static constexpr double kForget = -0.8;          // update^kForget: what an update forgets of v
+  static constexpr double kLeast = 1.1920929e-07;  // of a mean, and of a root of v
+  static constexpr double kLeastSize = 1e-3;       // of a tensor: its root mean square
+  int64_t rows, columns;                           // a vector is one row
+  double decay;
+  bool ema;
+  DType g = DType::f32;
+  bool split = false;
+  DType average = DType::f32;
+  uint32_t tensor = 0;
+  int64_t n() const { return rows * columns; }
+  bool factored() const { return rows > 1; }
+  int64_t blocks() const { return (n() + kMomentBlock - 1) / kMomentBlock; }
+  double flops() const { return 20.0 * n(); }
+};
+
 // ---- sampling ---------------------------------------------------------------------------------
 
 // y (B) -> labels (2B): y, then B times null_label
@@ -407,18 +445,20 @@ struct FlowStep {
   double flops() const { return 4.0 * B * C * n; }
 };
 
-// ---- the disk --------------------------------------------------------------------------------
+// ---- lanes -----------------------------------------------------------------------------------
 
-// n elements between memory and a file, beside the ops that stand between its begin and its end.
-//   fetch_begin  on disk (n) -> x (n)      fetch_end  updates x: there from here on
-//   store_begin  x (n) -> on disk (n)      store_end  reads x: written from here on
-// Carried out in the order in which they begin.
+// n elements between the device's memory and a buffer whose home lies beyond a lane, beside the ops
+// that stand between its begin and its end.
+//   fetch_begin  away (n) -> x (n)      fetch_end  updates x: there from here on
+//   store_begin  x (n) -> away (n)      store_end  reads x: written from here on
+// Those of a lane are carried out in the order in which they begin.
 struct Transfer {
   static constexpr const char* kName = "transfer";
   enum class Part : uint8_t { fetch_begin, fetch_end, store_begin, store_end };
   Part part;
   int64_t n;
   DType type = DType::f32;
+  int lane = 0;
   bool begins() const { return part == Part::fetch_begin || part == Part::store_begin; }
   bool fetches() const { return part == Part::fetch_begin || part == Part::fetch_end; }
   double flops() const { return 0; }
@@ -430,7 +470,7 @@ using OpParams =
                  Linear, LinearBackwardInput, LinearBackwardParams, Silu, SiluBackward, Gelu, Add,
                  AddTo, Repeat, Zero, AdaLN, AdaLNBackward, AddGated, AddGatedBackward, QkNorm,
                  QkNormBackward, Attention, AttentionBackward, DdpmLoss, FlowLoss, SumLosses,
-                 SquaredNorm, ClipScale, AdamW, LabelsAndNull, Guide, DiffusionStep, FlowStep,
-                 Transfer>;
+                 SquaredNorm, ClipScale, AdamW, Lion, Adafactor, LabelsAndNull, Guide,
+                 DiffusionStep, FlowStep, Transfer>;
 
 }  // namespace ebb

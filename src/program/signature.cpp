@@ -241,19 +241,39 @@ Signature of(const ClipScale& op) {
   return {{norms}, {f32("clip", {2})}, {}};
 }
 
+// What updates of all optimizers have, around what is the optimizer's own.
+template <typename AnyUpdate>
+Signature of_update(const AnyUpdate& op, int64_t n, std::vector<Arg> own) {
+  Signature s{{typed(op.g, "g", {n}), f32("clip", {2})}, {}, {}};
+  s.updates.push_back(typed(op.split ? DType::bf16 : DType::f32, "w", {n}));
+  if (op.split) s.updates.push_back(typed(DType::i16, "low", {n}));
+  for (Arg& arg : own) s.updates.push_back(std::move(arg));
+  if (op.ema) s.updates.push_back(typed(op.average, "ema", {n}));
+  return s;
+}
+
 Signature of(const AdamW& op) {
-  Signature s{{typed(op.g, "g", {op.n}), f32("clip", {2})}, {}, {}};
-  s.updates.push_back(typed(op.split ? DType::bf16 : DType::f32, "w", {op.n}));
-  if (op.split) s.updates.push_back(typed(DType::i16, "low", {op.n}));
   const bool coded = op.moments == Moments::coded;
+  std::vector<Arg> own;
   for (const char* name : {"m", "v"}) {
-    s.updates.push_back(typed(coded ? DType::u8 : DType::f32, name, {op.n}));
+    own.push_back(typed(coded ? DType::u8 : DType::f32, name, {op.n}));
   }
   if (coded) {
-    for (const char* name : {"m_scale", "v_scale"}) s.updates.push_back(f32(name, {op.blocks()}));
+    for (const char* name : {"m_scale", "v_scale"}) own.push_back(f32(name, {op.blocks()}));
   }
-  if (op.ema) s.updates.push_back(typed(op.average, "ema", {op.n}));
-  return s;
+  return of_update(op, op.n, std::move(own));
+}
+
+Signature of(const Lion& op) {
+  const bool coded = op.moments == Moments::coded;
+  std::vector<Arg> own = {typed(coded ? DType::u8 : DType::f32, "m", {op.n})};
+  if (coded) own.push_back(f32("m_scale", {op.blocks()}));
+  return of_update(op, op.n, std::move(own));
+}
+
+Signature of(const Adafactor& op) {
+  if (!op.factored()) return of_update(op, op.n(), {f32("v", {op.n()})});
+  return of_update(op, op.n(), {f32("v_row", {op.rows}), f32("v_col", {op.columns})});
 }
 
 // ---- sampling ---------------------------------------------------------------------------------

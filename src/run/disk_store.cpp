@@ -88,23 +88,24 @@ DiskStore::~DiskStore() {
   close(file_);
 }
 
-DiskStore::Ticket DiskStore::fetch(std::byte* to, int64_t offset, int64_t bytes) {
-  return ask({true, to, offset, bytes});
+Lane::Ticket DiskStore::fetch(DeviceMemory& memory, Place to, int64_t offset, int64_t bytes) {
+  return ask({true, &memory, to, nullptr, offset, bytes});
 }
 
-DiskStore::Ticket DiskStore::store(const std::byte* from, int64_t offset, int64_t bytes) {
-  return ask({false, const_cast<std::byte*>(from), offset, bytes});
+Lane::Ticket DiskStore::store(DeviceMemory& memory, Place from, int64_t offset, int64_t bytes) {
+  return ask({false, &memory, from, nullptr, offset, bytes});
 }
 
 void DiskStore::read(void* to, int64_t offset, int64_t bytes) {
-  wait(fetch(static_cast<std::byte*>(to), offset, bytes));
+  wait(ask({true, nullptr, {}, static_cast<std::byte*>(to), offset, bytes}));
 }
 
 void DiskStore::write(const void* from, int64_t offset, int64_t bytes) {
-  wait(store(static_cast<const std::byte*>(from), offset, bytes));
+  auto* values = static_cast<std::byte*>(const_cast<void*>(from));
+  wait(ask({false, nullptr, {}, values, offset, bytes}));
 }
 
-DiskStore::Ticket DiskStore::ask(const Request& request) {
+Lane::Ticket DiskStore::ask(const Request& request) {
   Ticket ticket = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -152,13 +153,16 @@ void DiskStore::carry_out(const Request& request) {
     const int64_t stop = std::min(end, begin + static_cast<int64_t>(blocks_.size()));
     const int64_t length = rounded_up(stop) - begin;
     std::byte* inside = blocks_.data() + (at - begin);
-    std::byte* memory = request.memory + (at - request.offset);
+    const int64_t done = at - request.offset;
+    const Place place{request.place.piece, request.place.offset + done};
     const bool partial = at != begin || stop % kBlock != 0;
     if (request.fetches || partial) read_blocks(begin, length);
     if (request.fetches) {
-      std::memcpy(memory, inside, stop - at);
+      request.memory != nullptr ? request.memory->write(place, inside, stop - at)
+                                : void(std::memcpy(request.host + done, inside, stop - at));
     } else {
-      std::memcpy(inside, memory, stop - at);
+      request.memory != nullptr ? request.memory->read(inside, place, stop - at)
+                                : void(std::memcpy(inside, request.host + done, stop - at));
       write_blocks(begin, length);
     }
     at = stop;
@@ -188,6 +192,17 @@ void DiskStore::write_blocks(int64_t offset, int64_t bytes) {
       SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
   sync_file_range(file_, offset, bytes, kWritten);
   posix_fadvise(file_, offset, bytes, POSIX_FADV_DONTNEED);
+}
+
+LaneKind disk_lane(const fs::path& directory) {
+  LaneKind lane;
+  lane.name = "disk";
+  lane.memory_bytes = kDiskMemory;
+  lane.where = directory.string();
+  lane.open = [directory](int64_t bytes, std::span<std::byte> memory) {
+    return std::make_unique<DiskStore>(directory, bytes, memory);
+  };
+  return lane;
 }
 
 bool is_in_memory(const fs::path& directory) {

@@ -12,31 +12,31 @@
 #include <string>
 #include <thread>
 
+#include "program/lane.h"
+
 namespace ebb {
 
-class DiskStore {
+class DiskStore final : public Lane {
  public:
   // Of `bytes` zeros, in a directory. Transfers go through `memory`, which outlives it: at least
   // two blocks of the file, 8 KiB. Fails with Exit::disk, also when there is no room for the bytes.
   DiskStore(std::filesystem::path directory, int64_t bytes, std::span<std::byte> memory);
-  ~DiskStore();
+  ~DiskStore() override;
   DiskStore(const DiskStore&) = delete;
   DiskStore& operator=(const DiskStore&) = delete;
 
-  // The memory is the transfer's until wait() returns.
-  using Ticket = int64_t;
-  Ticket fetch(std::byte* to, int64_t offset, int64_t bytes);
-  Ticket store(const std::byte* from, int64_t offset, int64_t bytes);
-  void wait(Ticket ticket);  // fails with Exit::disk, if this one or one before it did
-
-  // At once, for the host.
-  void read(void* to, int64_t offset, int64_t bytes);
-  void write(const void* from, int64_t offset, int64_t bytes);
+  Ticket fetch(DeviceMemory& memory, Place to, int64_t offset, int64_t bytes) override;
+  Ticket store(DeviceMemory& memory, Place from, int64_t offset, int64_t bytes) override;
+  void wait(Ticket ticket) override;
+  void read(void* to, int64_t offset, int64_t bytes) override;
+  void write(const void* from, int64_t offset, int64_t bytes) override;
 
  private:
   struct Request {
     bool fetches;
-    std::byte* memory;  // read only, of a store
+    DeviceMemory* memory;  // null: the host's, at `host`
+    Place place;
+    std::byte* host;  // read only, of a store
     int64_t offset, bytes;
   };
   Ticket ask(const Request& request);
@@ -59,13 +59,8 @@ class DiskStore {
   std::thread thread_;
 };
 
-// Where a plan's buffers lie. Both outlive whoever is given it.
-struct Memory {
-  Memory(std::byte* the_arena, DiskStore* the_disk = nullptr)  // NOLINT: most plans need no disk
-      : arena(the_arena), disk(the_disk) {}
-  std::byte* arena;
-  DiskStore* disk;
-};
+// The lane to a directory's disk; its rates are not measured yet.
+LaneKind disk_lane(const std::filesystem::path& directory);
 
 // Files there are memory: tmpfs and the like.
 bool is_in_memory(const std::filesystem::path& directory);

@@ -2,16 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 #include "base/error.h"
-#include "plan/packing.h"
 
 namespace ebb {
 
 namespace {
-
-constexpr int kPoison = 0xFF;  // NaN as f32 and f64, -1 as i32
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -19,45 +15,46 @@ double now() {
 
 }  // namespace
 
-Executor::Executor(const Plan& plan, const Device& device, Memory memory, Mode mode)
+Executor::Executor(const Plan& plan, const Device& device, RunMemory& memory, Mode mode)
     : plan_(plan),
       device_(device),
-      arena_(memory.arena),
-      disk_(memory.disk),
+      memory_(memory),
       mode_(mode),
       tickets_(plan.program.buffers.size()) {
-  require(plan.disk_bytes == 0 || disk_ != nullptr, "executor: {} needs a disk", plan.program.name);
   bind();
   if (mode == Mode::timed) note_live_bytes();
   if (mode == Mode::debug_memory) note_host_owned();
+}
+
+Buf Executor::sized(std::string_view name, size_t bytes) const {
+  const Buf b = plan_.program.at(name);
+  require(plan_.program.buffer(b).bytes() == static_cast<int64_t>(bytes),
+          "executor: {} bytes for {}, which has {}", bytes, name, plan_.program.buffer(b).bytes());
+  return b;
 }
 
 void Executor::bind() {
   const Program& program = plan_.program;
   for (const Op& op : program.ops) {
     Bound bound;
-    const auto note = [&](Buf b) {
-      const Buf root = program.root(b);
-      if (program.buffer(root).on_disk) return;
-      bound.end =
-          std::max(bound.end, plan_.offsets[root.id] + aligned(program.buffer(root).bytes()));
-      bound.moves |= program.buffer(b).view.stride != 0;
+    const auto bind_all = [&](std::vector<Place>& places, const std::vector<Buf>& bufs) {
+      for (const Buf b : bufs) {
+        places.push_back(place(b));
+        const Buf root = program.root(b);
+        if (program.buffer(root).away()) continue;
+        const int64_t bytes = memory_.limits().aligned(program.buffer(root).bytes());
+        bound.end = std::max(bound.end, plan_.offsets[root.id] + bytes);
+        bound.moves |= program.buffer(b).view.stride != 0;
+      }
     };
-    for (const Buf b : op.reads) {
-      bound.reads.push_back(place(b));
-      note(b);
-    }
-    for (const Buf b : op.writes) {
-      bound.writes.push_back(place(b));
-      note(b);
-    }
-    for (const Buf b : op.updates) {
-      bound.updates.push_back(place(b));
-      note(b);
-    }
+    bind_all(bound.reads, op.reads);
+    bind_all(bound.writes, op.writes);
+    bind_all(bound.updates, op.updates);
     if (op.scratch) {
-      bound.scratch = {place(op.scratch), static_cast<size_t>(program.buffer(op.scratch).bytes())};
-      note(op.scratch);
+      std::vector<Place> scratch;
+      bind_all(scratch, {op.scratch});
+      bound.scratch = scratch[0];
+      bound.scratch_bytes = program.buffer(op.scratch).bytes();
     }
     bound_.push_back(std::move(bound));
   }
@@ -66,24 +63,12 @@ void Executor::bind() {
 void Executor::note_live_bytes() {
   live_bytes_.assign(plan_.program.ops.size() + 1, 0);
   for (size_t b = 0; b < plan_.held.size(); ++b) {
-    if (plan_.held[b].empty() || plan_.program.buffers[b].on_disk) continue;
+    if (plan_.held[b].empty() || plan_.program.buffers[b].away()) continue;
     live_bytes_[plan_.held[b].begin] += plan_.program.buffers[b].bytes();
     live_bytes_[plan_.held[b].end] -= plan_.program.buffers[b].bytes();
   }
   for (size_t i = 1; i < live_bytes_.size(); ++i) live_bytes_[i] += live_bytes_[i - 1];
   timeline_.reserve(plan_.program.ops.size());
-}
-
-void Executor::note_host_owned() {
-  host_owned_.assign(plan_.program.buffers.size(), false);
-  for (size_t b = 0; b < plan_.program.buffers.size(); ++b) {
-    host_owned_[b] = plan_.program.buffers[b].resident && !plan_.program.buffers[b].on_disk;
-  }
-  for (const Op& op : plan_.program.ops) {
-    for (const auto* list : {&op.reads, &op.writes, &op.updates}) {
-      for (const Buf b : *list) host_owned_[plan_.program.root(b).id] = false;
-    }
-  }
 }
 
 void Executor::run(const Scalars& scalars) {
@@ -99,6 +84,7 @@ void Executor::run(const Scalars& scalars) {
     next = loop.end;
   }
   run_ops(next, count, 0, scalars);
+  device_.wait();
 }
 
 void Executor::run_ops(int begin, int end, int64_t iteration, const Scalars& scalars) {
@@ -108,6 +94,7 @@ void Executor::run_ops(int begin, int end, int64_t iteration, const Scalars& sca
     } else if (mode_ == Mode::timed) {
       const double start = now();
       run_op(i, iteration, scalars);
+      device_.wait();
       timeline_[i].seconds += now() - start;
     } else {
       run_op(i, iteration, scalars);
@@ -125,10 +112,10 @@ void Executor::move_on(int index, int64_t iteration) {
 
 void Executor::run_op(int index, int64_t iteration, const Scalars& scalars) {
   if (bound_[index].moves) move_on(index, iteration);
-  call(index, iteration, scalars);
+  call(index, iteration, scalars, memory_.device());
 }
 
-void Executor::call(int index, int64_t iteration, const Scalars& scalars) {
+void Executor::call(int index, int64_t iteration, const Scalars& scalars, DeviceMemory& memory) {
   const Bound& bound = bound_[index];
   const Op& op = plan_.program.ops[index];
   peak_bytes_ = std::max(peak_bytes_, bound.end);
@@ -136,122 +123,40 @@ void Executor::call(int index, int64_t iteration, const Scalars& scalars) {
     run_transfer(*transfer, op);
     return;
   }
-  Call made;
+  Operands made;
   made.reads = bound.reads;
   made.writes = bound.writes;
   made.updates = bound.updates;
   made.scratch = bound.scratch;
+  made.scratch_bytes = bound.scratch_bytes;
   made.scalars = &scalars;
   made.iteration = iteration;
-  device_.run(op.params, made);
+  device_.run(op.params, made, memory);
 }
 
 // Between its begin and its end a transfer has its memory to itself: so says the plan.
 void Executor::run_transfer(const Transfer& transfer, const Op& op) {
   const auto bytes = [&](Buf b) { return plan_.program.buffer(b).bytes(); };
-  const auto offset = [&](Buf b) { return plan_.offsets[b.id]; };
+  Lane& lane = memory_.lane(static_cast<Home>(transfer.lane));
+  DeviceMemory& memory = memory_.device();
   switch (transfer.part) {
     case Transfer::Part::fetch_begin: {
       const Buf to = op.writes[0];
-      tickets_[to.id] = disk_->fetch(place(to), offset(op.reads[0]), bytes(to));
+      tickets_[to.id] = lane.fetch(memory, place(to), offset(op.reads[0]), bytes(to));
       return;
     }
     case Transfer::Part::store_begin: {
       const Buf from = op.reads[0];
-      tickets_[from.id] = disk_->store(place(from), offset(op.writes[0]), bytes(from));
+      device_.wait();  // for what is to be stored
+      tickets_[from.id] = lane.store(memory, place(from), offset(op.writes[0]), bytes(from));
       return;
     }
     case Transfer::Part::fetch_end:
-      disk_->wait(tickets_[op.updates[0].id]);
+      lane.wait(tickets_[op.updates[0].id]);
       return;
     case Transfer::Part::store_end:
-      disk_->wait(tickets_[op.reads[0].id]);
+      lane.wait(tickets_[op.reads[0].id]);
       return;
-  }
-}
-
-void Executor::poison(int buffer) {
-  std::memset(arena_ + plan_.offsets[buffer], kPoison, plan_.program.buffers[buffer].bytes());
-}
-
-// Its first op comes now: each time round for a buffer of the loop, the first time for any other.
-bool Executor::born_at(int buffer, int index, int64_t iteration) const {
-  const Lifetime& life = plan_.lives[buffer];
-  if (life.empty() || life.begin != index) return false;
-  if (iteration == 0) return true;
-  for (const Loop& loop : plan_.program.loops) {
-    if (loop.begin <= life.begin && life.end <= loop.end) return true;
-  }
-  return false;
-}
-
-// Everything that the op did not declare is poisoned while it runs: if it reads such bytes it
-// computes NaN, and if it writes them the poison is gone. A buffer is poisoned when it is born.
-// Declared reads must come out unchanged; one whose place an output takes is read from a copy.
-void Executor::run_op_checked(int index, int64_t iteration, const Scalars& scalars) {
-  const Program& program = plan_.program;
-  const Op& op = program.ops[index];
-  Bound& bound = bound_[index];
-  if (bound.moves) move_on(index, iteration);
-  if (const auto* transfer = std::get_if<Transfer>(&op.params)) {
-    call(index, iteration, scalars);  // nothing is poisoned while it goes on: it ends here
-    if (transfer->begins()) {
-      disk_->wait(tickets_[(transfer->fetches() ? op.writes : op.reads)[0].id]);
-    }
-    return;
-  }
-  const auto contains = [](const std::vector<Buf>& list, Buf b) {
-    return std::find(list.begin(), list.end(), b) != list.end();
-  };
-  std::vector<std::vector<std::byte>> copies(op.reads.size());
-  for (size_t i = 0; i < op.reads.size(); ++i) {
-    const int id = op.reads[i].id;
-    if (plan_.held[id].end != index || plan_.lives[id].end != index + 1) continue;
-    copies[i].assign(bound.reads[i], bound.reads[i] + program.buffers[id].bytes());
-    bound.reads[i] = copies[i].data();
-  }
-  for (int id = 0; id < static_cast<int>(program.buffers.size()); ++id) {
-    const Buffer& b = program.buffers[id];
-    const bool kept = b.resident || b.on_disk || contains(program.inputs, Buf{id});
-    if (!kept && born_at(id, index, iteration)) poison(id);
-  }
-
-  std::vector<uint8_t> declared(plan_.bytes, 0);
-  const auto declare = [&](int64_t begin, int64_t bytes) {
-    std::fill_n(declared.begin() + begin, bytes, uint8_t{1});
-  };
-  // Other threads may be writing what is the host's: it is not even read here.
-  std::vector<std::byte> before(plan_.bytes);
-  for (size_t id = 0; id < program.buffers.size(); ++id) {
-    if (host_owned_[id]) declare(plan_.offsets[id], program.buffers[id].bytes());
-  }
-  for (int64_t i = 0; i < plan_.bytes; ++i) {
-    if (!declared[i]) before[i] = arena_[i];
-  }
-  for (const auto* list : {&op.reads, &op.writes, &op.updates}) {
-    for (const Buf b : *list) declare(place(b, iteration) - arena_, program.buffer(b).bytes());
-  }
-  if (op.scratch) declare(plan_.offsets[op.scratch.id], program.buffer(op.scratch).bytes());
-  for (int64_t i = 0; i < plan_.bytes; ++i) {
-    if (!declared[i]) arena_[i] = std::byte{kPoison};
-  }
-  const std::vector<std::vector<std::byte>> copies_before = copies;
-  call(index, iteration, scalars);
-
-  for (size_t i = 0; i < op.reads.size(); ++i) {
-    const Buf b = op.reads[i];
-    if (contains(op.writes, b) || contains(op.updates, b)) continue;
-    const std::byte* was = copies[i].empty() ? before.data() + (place(b, iteration) - arena_)
-                                             : copies_before[i].data();
-    require(std::memcmp(bound.reads[i], was, program.buffer(b).bytes()) == 0,
-            "debug-memory: op {} changed {}, which it only reads", op.name, program.buffer(b).name);
-    bound.reads[i] = place(b, iteration);
-  }
-  for (int64_t i = 0; i < plan_.bytes; ++i) {
-    if (declared[i]) continue;
-    require(arena_[i] == std::byte{kPoison}, "debug-memory: op {} wrote byte {}, not its own",
-            op.name, i);
-    arena_[i] = before[i];
   }
 }
 

@@ -1,12 +1,12 @@
-// Runs a plan's program in an arena.
+// Runs a plan's program on a device.
 #pragma once
 
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "plan/plan.h"
-#include "program/op.h"
-#include "run/disk_store.h"
+#include "run/run_memory.h"
 
 namespace ebb {
 
@@ -25,55 +25,67 @@ class Executor {
     debug_memory,  // proves each op's declarations while it runs; slow, for small programs
   };
 
-  // All must outlive it. The arena holds at least plan.bytes, the disk plan.disk_bytes, if any.
-  Executor(const Plan& plan, const Device& device, Memory memory, Mode mode = Mode::normal);
+  // All must outlive it. The memory is that of the plan's set.
+  Executor(const Plan& plan, const Device& device, RunMemory& memory, Mode mode = Mode::normal);
 
-  void run(const Scalars& scalars);
+  void run(const Scalars& scalars);  // returns when all is done
 
-  // A buffer's place, for the host: inputs before a run, outputs after it, residents at any time
+  // A buffer's values, for the host: inputs before a run, outputs after it, residents at any time
   // between runs.
+  template <typename T>
+  void get(std::string_view name, std::span<T> values) const {
+    memory_.read(values.data(), plan_, sized(name, values.size_bytes()), 0, values.size_bytes());
+  }
+  template <typename T>
+  void set(std::string_view name, std::span<const T> values) {
+    memory_.write(plan_, sized(name, values.size_bytes()), 0, values.data(), values.size_bytes());
+  }
   template <typename T = float>
-  T* host(std::string_view name) const {
-    return reinterpret_cast<T*>(place(plan_.program.at(name)));
+  T first(std::string_view name) const {  // of an output
+    T value;
+    memory_.read(&value, plan_, plan_.program.at(name), 0, sizeof value);
+    return value;
   }
 
   // The end of the highest buffer (with its alignment) that any op was given so far: the measured
   // peak of the arena.
   int64_t peak_bytes() const { return peak_bytes_; }
   const std::vector<TimelinePoint>& timeline() const { return timeline_; }
+  const Plan& plan() const { return plan_; }
 
  private:
   struct Bound {  // an op with its places
-    std::vector<const std::byte*> reads;
-    std::vector<std::byte*> writes, updates;
-    std::span<std::byte> scratch;
+    std::vector<Place> reads, writes, updates;
+    Place scratch;
+    int64_t scratch_bytes = 0;
     int64_t end = 0;
     bool moves = false;  // some of the places move on each time round the loop
   };
 
-  std::byte* place(Buf b) const { return arena_ + plan_.offsets[b.id]; }
-  std::byte* place(Buf b, int64_t iteration) const {
-    return place(b) + iteration * plan_.program.buffer(b).view.stride;
+  Buf sized(std::string_view name, size_t bytes) const;  // a Bug unless it has so many
+  int64_t offset(Buf b, int64_t iteration = 0) const {
+    return plan_.offsets[b.id] + iteration * plan_.program.buffer(b).view.stride;
+  }
+  Place place(Buf b, int64_t iteration = 0) const {
+    return memory_.limits().place(offset(b, iteration));
   }
   void bind();
   void note_live_bytes();
   void note_host_owned();
   void run_ops(int begin, int end, int64_t iteration, const Scalars& scalars);
   void run_op(int index, int64_t iteration, const Scalars& scalars);
-  void call(int index, int64_t iteration, const Scalars& scalars);
+  void call(int index, int64_t iteration, const Scalars& scalars, DeviceMemory& memory);
   void run_transfer(const Transfer& transfer, const Op& op);
   void run_op_checked(int index, int64_t iteration, const Scalars& scalars);
   void move_on(int index, int64_t iteration);
-  void poison(int buffer);
   bool born_at(int buffer, int index, int64_t iteration) const;
 
   const Plan& plan_;
   const Device& device_;
-  std::byte* arena_;
-  DiskStore* disk_;
+  RunMemory& memory_;
   Mode mode_;
   std::vector<Bound> bound_;
-  std::vector<DiskStore::Ticket> tickets_;  // by buffer in memory: of its last transfer
+  std::vector<Lane::Ticket> tickets_;  // by buffer in memory: of its last transfer
   int64_t peak_bytes_ = 0;
   std::vector<int64_t> live_bytes_;  // at each op; for the timeline
   std::vector<bool> host_owned_;     // by buffer: no op touches it, other threads may

@@ -10,25 +10,18 @@
 
 namespace ebb {
 
-std::vector<Program> sampler_programs(const DitConfig& config, const SamplerSpec& spec,
-                                      const Device& device) {
-  check_countable(config, spec.batch);
-  std::vector<Program> programs;
-  programs.push_back(write_sampler_start(config, spec.batch, device));
-  programs.push_back(write_sampler_step(config, spec, device));
-  return programs;
-}
-
-Drawer::Drawer(const Plan& start, const Plan& step, const SamplerSpec& spec,
-               const DitConfig& config, const Device& device, Memory memory)
-    : start_(start), step_(step), spec_(spec), config_(config), device_(device), memory_(memory) {}
+Drawer::Drawer(const PlanSet& plans, const SamplerSpec& spec, const DitConfig& config,
+               const Device& device, RunMemory& memory)
+    : plans_(plans), spec_(spec), config_(config), device_(device), memory_(memory) {}
 
 Drawn Drawer::draw(int64_t count, const LabelOf& label_of, uint64_t seed, const Take& take,
                    const Stop& stop, const Watch& watch) {
-  Executor start(start_, device_, memory_);
-  Executor step(step_, device_, memory_);
-  const int64_t values = spec_.batch * config_.channels * config_.pixels();
+  Executor start(plans_.at(kSamplerStart), device_, memory_);
+  Executor step(plans_.at(kSamplerProgram), device_, memory_);
   const std::vector<Scalars> schedule = sampler_schedule(spec_);
+  const int64_t each = config_.channels * config_.pixels();
+  std::vector<float> copied;  // where the host does not reach the device's memory
+  std::vector<int32_t> labels(config_.classes > 0 ? spec_.batch : 0);
   for (int64_t first = 0; first < count; first += spec_.batch) {
     const auto key = [&](Scalars scalars, int64_t i) {
       scalars.seed = seed;
@@ -36,27 +29,35 @@ Drawn Drawer::draw(int64_t count, const LabelOf& label_of, uint64_t seed, const 
       scalars.first_sample = first;
       return scalars;
     };
+    for (size_t s = 0; s < labels.size(); ++s) {
+      labels[s] = label_of(std::min(first + static_cast<int64_t>(s), count - 1));
+    }
     start.run(key({}, 0));
-    // Between runs the host moves the output of one to the input of the next; the two places may
-    // overlap.
-    const float* from = start.host(kSampleNext);
+    const Executor* last = &start;
     for (int i = 0; i < spec_.steps; ++i) {
       if (stop()) return Drawn::stopped;
-      std::memmove(step.host(kSampleX), from, values * sizeof(float));
-      if (config_.classes > 0) {
-        for (int64_t s = 0; s < spec_.batch; ++s) {
-          step.host<int32_t>(kSampleY)[s] = label_of(std::min(first + s, count - 1));
-        }
-      }
+      // The output of one run is the input of the next; the two places may overlap.
+      const Plan& from = last->plan();
+      memory_.move(step.plan(), step.plan().program.at(kSampleX), from,
+                   from.program.at(kSampleNext));
+      if (!labels.empty()) step.set<int32_t>(kSampleY, labels);
       step.run(key(schedule[i], i + 1));
-      from = step.host(kSampleNext);
+      last = &step;
       if (watch) watch(first, i + 1);
     }
     peak_bytes_ = std::max({peak_bytes_, start.peak_bytes(), step.peak_bytes()});
     const int64_t drawn = std::min(spec_.batch, count - first);
-    const float* end = from + drawn * config_.channels * config_.pixels();
-    if (!std::all_of(from, end, [](float x) { return std::isfinite(x); })) return Drawn::not_finite;
-    take(first, drawn, from);
+    const auto* values = reinterpret_cast<const float*>(
+        memory_.host(last->plan(), last->plan().program.at(kSampleNext)).data());
+    if (values == nullptr) {
+      copied.resize(spec_.batch * each);
+      last->get<float>(kSampleNext, copied);
+      values = copied.data();
+    }
+    if (!std::all_of(values, values + drawn * each, [](float x) { return std::isfinite(x); })) {
+      return Drawn::not_finite;
+    }
+    take(first, drawn, values);
   }
   return Drawn::all;
 }

@@ -6,23 +6,18 @@
 #include <functional>
 #include <vector>
 
-#include "plan/plan.h"
-#include "run/disk_store.h"
-#include "sample/sampler.h"
+#include "model/sampler.h"
+#include "run/run_memory.h"
 
 namespace ebb {
-
-// The two programs of a sampler, in the order in which Drawer expects their plans.
-std::vector<Program> sampler_programs(const DitConfig& config, const SamplerSpec& spec,
-                                      const Device& device);
 
 enum class Drawn { all, stopped, not_finite };
 
 class Drawer {
  public:
-  // start, step: plans of sampler_programs(). All must outlive it; the memory holds the weights.
-  Drawer(const Plan& start, const Plan& step, const SamplerSpec& spec, const DitConfig& config,
-         const Device& device, Memory memory);
+  // `plans` has those of sampler_programs(). All must outlive it; the memory holds the weights.
+  Drawer(const PlanSet& plans, const SamplerSpec& spec, const DitConfig& config,
+         const Device& device, RunMemory& memory);
 
   // Draws `count` samples, a whole batch at a time (the last one filled up and cut).
   // take(first, count, values): (count, C, S, S) of the samples first .. first + count - 1; it is
@@ -41,12 +36,11 @@ class Drawer {
   int64_t peak_bytes() const { return peak_bytes_; }  // of the arena, as drawn
 
  private:
-  const Plan& start_;
-  const Plan& step_;
+  const PlanSet& plans_;
   const SamplerSpec& spec_;
   const DitConfig& config_;
   const Device& device_;
-  Memory memory_;
+  RunMemory& memory_;
   int64_t peak_bytes_ = 0;
 };
 

@@ -3,8 +3,7 @@
 
 #include <optional>
 
-#include "plan/cost.h"
-#include "train/planned_run.h"
+#include "plan/planned_run.h"
 
 namespace ebb {
 
@@ -30,9 +29,6 @@ struct Outlook {
   std::optional<double> first(int64_t every) const;
 };
 
-Outlook outlook_of(const TrainOptions& options, const PlannedRun& planned, const CostModel& costs);
-
-// One line on time and one on disk, each beginning with `indent`. `done`: steps that are behind.
-void print_outlook(const Outlook& outlook, int64_t done, const char* indent);
+Outlook outlook_of(const TrainOptions& options, const PlannedRun& planned, const Machine& machine);
 
 }  // namespace ebb

@@ -5,8 +5,6 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "kernels/cpu/device.h"
-#include "sample/draw.h"
 
 namespace ebb {
 
@@ -19,26 +17,15 @@ std::vector<int32_t> spread_classes(int64_t classes, int64_t most) {
   return spread;
 }
 
-double drawing_seconds(const DitConfig& config, SamplerSpec sampler, int64_t pictures,
-                       int64_t together, const CostModel& costs) {
-  sampler.batch = std::min(pictures, together);
-  const std::vector<Program> programs = sampler_programs(config, sampler, cpu_device());
-  const double once =
-      predicted_seconds(programs[0], costs) + sampler.steps * predicted_seconds(programs[1], costs);
-  const int64_t batches = (pictures + sampler.batch - 1) / sampler.batch;
-  return static_cast<double>(batches) * once;
-}
-
 std::string afford_pictures(TrainOptions& o, const PicturesGiven& given, const PlannedRun& planned,
-                            const CostModel& costs) {
+                            const Machine& machine) {
   if (!planned.sampler || (given.classes && given.each)) return "";
   const int64_t between = o.steps > 0 ? std::min(o.sample_every, o.steps) : o.sample_every;
   const double step_seconds = static_cast<double>(between) * planned.seconds;
   const double most = std::max(kDrawingShare * step_seconds, kDrawingGrace);
   const auto wanted = static_cast<int64_t>(o.sample_classes.size());
   const auto seconds = [&](int64_t classes, int64_t each) {
-    return drawing_seconds(o.config, *planned.sampler, classes * each, planned.sampler->batch,
-                           costs);
+    return drawing_seconds(o.config, *planned.sampler, classes * each, machine);
   };
   int64_t classes = wanted, each = o.samples_each;
   while (each > 1 && !given.each && seconds(classes, each) > most) each -= (each + 7) / 8;

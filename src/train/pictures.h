@@ -26,10 +26,6 @@ struct PicturesGiven {
 // of them, then none. Says in one line what has changed; then the run must be planned again. "":
 // nothing.
 std::string afford_pictures(TrainOptions& options, const PicturesGiven& given,
-                            const PlannedRun& planned, const CostModel& costs);
-
-// Of all pictures of one time, with at most `together` drawn at once.
-double drawing_seconds(const DitConfig& config, SamplerSpec sampler, int64_t pictures,
-                       int64_t together, const CostModel& costs);
+                            const PlannedRun& planned, const Machine& machine);
 
 }  // namespace ebb

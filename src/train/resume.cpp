@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "formats/model_json.h"
+#include "model/optimizer.h"
 
 namespace ebb {
 
@@ -32,6 +33,8 @@ std::vector<std::string> run_differences(const CheckpointInfo& saved, const Trai
   if (found.empty() && !(then == now))
     found.emplace_back("other heads or MLP widths in its blocks");
   if (saved.step > 0) compare("--batch", saved.samples / saved.step, asked.step.batch);
+  compare("--optimizer", printable(saved.optimizer),
+          std::string(optimizers()[static_cast<size_t>(asked.step.optimizer)].name));
   compare("--seed", saved.seed, asked.seed);
   return found;
 }

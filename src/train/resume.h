@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "train/checkpoint.h"
+#include "state/checkpoint.h"
 #include "train/trainer.h"
 
 namespace ebb {

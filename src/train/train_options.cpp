@@ -2,12 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 
 #include "formats/data_json.h"
-#include "train/checkpoint.h"
-#include "train/status_line.h"
+#include "state/checkpoint.h"
 #include "train/trainer.h"
 
 namespace ebb {
@@ -37,10 +35,10 @@ int64_t names_bytes(const DataInfo& info) {
 }  // namespace
 
 RunSpec run_spec(const TrainOptions& o, const Source* source) {
-  RunSpec spec{o.name, o.config, o.step, {}, o.forced, o.budget_bytes};
+  RunSpec spec{o.name, o.config, o.step, {}, o.decisions, o.budget_bytes};
   if (o.sample_every > 0) spec.sampler = o.sampler;
   if (o.save_every > 0 || o.resume) {
-    spec.held_bytes = checkpoint_heap_bytes(o.config, o.step.ema);
+    spec.held_bytes = checkpoint_heap_bytes(o.config, o.step);
   }
   if (source == nullptr) return spec;
   spec.step.loader_bytes = Loader::memory_bytes(*source, loader_options(o));
@@ -49,23 +47,6 @@ RunSpec run_spec(const TrainOptions& o, const Source* source) {
   spec.held_bytes += names_bytes(source->info());
   if (o.sample_every > 0) spec.held_bytes += sample_output(o, *source, 0).held_bytes();
   return spec;
-}
-
-std::vector<std::string> closing_lines(const TrainOptions& o, const Source& source, int64_t done) {
-  const auto saved = newest_checkpoint(o.out);
-  std::vector<std::string> lines = {fmt::format(
-      "done: {} steps; {}", done, saved ? "checkpoint " + saved->string() : "nothing was saved")};
-  const bool draws = o.sample_every > 0;
-  if (draws) lines.push_back(fmt::format("pictures: {}/", (o.out / "samples").string()));
-  if (!saved) return lines;
-  std::string how;
-  if (draws) how += fmt::format(" --steps {}", o.sampler.steps);
-  if (draws && o.config.classes > 0) how += fmt::format(" --guidance {}", o.sampler.guidance);
-  const auto grid = o.out / (source.info().pixels ? "grid.png" : "latents.npy");
-  lines.push_back(fmt::format("draw more: {} sample --from {} --count 8{} --out {}",
-                              shell_word(program_invocation_name), shell_word(o.out.string()), how,
-                              shell_word(grid.string())));
-  return lines;
 }
 
 Scalars step_scalars(const TrainOptions& o, int64_t k, int64_t updates) {
@@ -78,6 +59,7 @@ Scalars step_scalars(const TrainOptions& o, int64_t k, int64_t updates) {
   s.lr = static_cast<float>(o.lr * share);
   s.bias1 = static_cast<float>(1 - std::pow(o.step.beta1, update));
   s.bias2 = static_cast<float>(1 - std::pow(o.step.beta2, update));
+  s.update = update;
   s.ema_decay = average_decay(o.average, k);
   return s;
 }

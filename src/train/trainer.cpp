@@ -3,29 +3,22 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <system_error>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "data/loader.h"
-#include "kernels/cpu/device.h"
-#include "run/executor.h"
-#include "run/process.h"
-#include "run/run_memory.h"
+#include "machine/budget.h"
+#include "machine/process.h"
 #include "sample/draw.h"
 #include "sample/output.h"
-#include "train/budget.h"
-#include "train/checkpoint.h"
-#include "train/drawing_progress.h"
-#include "train/log.h"
+#include "state/checkpoint.h"
+#include "train/json_log.h"
 #include "train/loss_scale.h"
-#include "train/plan_text.h"
 #include "train/resume.h"
 #include "train/run_folder.h"
-#include "train/signals.h"
+#include "train/session.h"
 
 namespace ebb {
 
@@ -34,59 +27,56 @@ namespace {
 // Steps whose gradient is not finite that do not come right by themselves.
 constexpr int kMostInARow = 4;
 
-constexpr const char* kStopping = "stopping after this step; again to stop at once\n";
-
 class Trainer {
  public:
   Trainer(const TrainOptions& options, const Source& source, const PlannedRun& planned,
-          RunFolder& folder)
+          const Machine& machine, RunFolder& folder, std::vector<RunSink*> sinks,
+          const RunControl& control)
       : o_(options),
         source_(source),
         planned_(planned),
         folder_(folder),
-        memory_(planned.plans, options.offload),
-        step_(planned.step_plan(), cpu_device(), memory_,
-              o_.debug_memory ? Executor::Mode::debug_memory : Executor::Mode::normal),
-        state_(planned.step_plan(), memory_),
+        sinks_(std::move(sinks)),
+        control_(control),
+        session_(options.config, planned, machine,
+                 o_.debug_memory ? Executor::Mode::debug_memory : Executor::Mode::normal),
+        step_(session_.step()),
+        state_(session_.state()),
         scale_(uses_fp16()) {}
 
-  int run() {
+  Trained run() {
     start_state();
     for (std::string& note : folder_.open(o_.settings, o_.sample_every > 0)) {
       notes_.push_back(std::move(note));
     }
-    say_plan();
-    Loader loader(source_, loader_options(o_), done_, loader_memory());
+    say_started();
+    Loader loader(source_, loader_options(o_), done_, session_.host(kLoaderMemory));
     JsonLog log(o_.out / "log.jsonl", done_);
-    Progress progress(o_.steps, done_, o_.log_every);
+    sinks_.insert(sinks_.begin(), &log);
     try {
-      while (done_ < o_.steps && stop_signal() == 0) {
+      while (done_ < o_.steps && !control_.stop()) {
         const StepRecord record = one_step(loader);
-        for (const std::string& note : loader.take_notes()) progress.say("left out: " + note);
-        log.write(record);
-        progress.show(record);
-        if (record.skipped) note_skipped(record, progress);
+        for (const std::string& line : loader.take_notes()) note("left out: " + line);
+        for (RunSink* sink : sinks_) sink->step(record);
+        if (record.skipped) note_skipped(record);
         if (due(o_.save_every)) save();
-        if (due(o_.sample_every) && stop_signal() == 0) draw_samples(progress);
+        if (due(o_.sample_every) && !control_.stop()) draw_samples();
       }
-      return finish(progress);
+      return finish();
     } catch (const Error& e) {
       if (e.code() == Exit::numbers) throw;  // what led there is not worth keeping
       fail(e.code(), e.what() + save_before_failing(), e.hint());
-    } catch (const std::system_error&) {  // nobody reads what it says any more
+    } catch (...) {  // of a sink: nobody reads what it says any more, perhaps
       save_before_failing();
-      if (stop_signal() == 0) throw;
-      return 128 + stop_signal();
+      throw;
     }
   }
 
  private:
-  int finish(Progress& progress) {
-    if (stop_signal() != 0) {
+  Trained finish() {
+    if (done_ < o_.steps) {
       if (saved_ != done_) save();
-      progress.say(fmt::format("stopped by signal {} after step {}; --resume goes on from there",
-                               stop_signal(), done_));
-      return 128 + stop_signal();
+      return {done_, true};
     }
     if (!ended_well()) {
       fail(Exit::numbers,
@@ -94,8 +84,11 @@ class Trainer {
                        last_not_finite_, saved_ == done_ ? saved_text() : ""),
            "try a smaller --lr, --clip 1 or --warmup");
     }
-    for (const std::string& line : closing_lines(o_, source_, done_)) progress.say(line);
-    return 0;
+    return {done_, false};
+  }
+
+  void note(const std::string& line) {
+    for (RunSink* sink : sinks_) sink->note(line);
   }
 
   // Steps at the end that were not applied did nothing. Looking for fp16's scale skips some, and
@@ -122,21 +115,10 @@ class Trainer {
     return saved_ == done_ ? saved_text() : "";
   }
 
-  std::span<std::byte> loader_memory() {
-    const Plan& plan = planned_.step_plan();
-    const Buf b = plan.program.at(kLoaderMemory);
-    return {memory_.data() + plan.offsets[b.id],
-            static_cast<size_t>(plan.program.buffer(b).bytes())};
-  }
-
   // Random weights, or those of a checkpoint.
   void start_state() {
     if (folder_.checkpoint()) return resume();
-    // Moments are zero since the arena was mapped; the average starts at the weights.
-    for (const ParamSpec& spec : parameters(o_.config)) {
-      start(spec, spec.name);
-      if (spec.trained() && o_.step.ema) start(spec, kAverage + spec.name);
-    }
+    session_.initialise(o_.seed);
   }
 
   void resume() {
@@ -206,55 +188,35 @@ class Trainer {
         "data: a label is a place among the sorted names: the model relearns those that moved");
   }
 
-  void start(const ParamSpec& spec, const std::string& name) {
-    state_.fill(state_.at(name), [&](float* values, int64_t first, int64_t count) {
-      initialise_part(values, first, count, spec, o_.seed, o_.config);
-    });
-  }
-
   bool uses_fp16() const { return planned_.step.choices.storage.activation == DType::f16; }
 
-  void say_plan() const {
-    fmt::print("{}: {} parameters, batch {}, {} samples ({})\n", o_.name,
-               parameter_count(o_.config), o_.step.batch, source_.info().count,
-               source_.info().kind);
-    for (const std::string& note : source_.info().notes) fmt::print("data: {}\n", note);
-    for (const std::string& note : notes_) fmt::print("{}\n", note);
-    print_memory(planned_, o_.budget_bytes);
-    print_techniques(o_.config, planned_);
-    print_outlook(o_.outlook, done_, "");
-    if (!o_.fewer_pictures.empty()) fmt::print("{}\n", o_.fewer_pictures);
-    if (done_ > 0) fmt::print("resumed after step {}\n", done_);
+  void say_started() {
+    RunStarted start{o_, source_.info(), planned_, done_, notes_, {}};
     const std::string storage = storage_text(planned_.step.choices.storage);
     if (!converted_from_.empty() && converted_from_ != storage) {
-      fmt::print("converted: the checkpoint's run stored {}, this one stores {}\n",
-                 printable(converted_from_), storage);
+      start.converted.push_back(
+          fmt::format("converted: the checkpoint's run stored {}, this one stores {}",
+                      printable(converted_from_), storage));
     }
     if (unused_scale_ != 0) {
-      fmt::print("the checkpoint's loss scale of {} is for fp16 only: left out\n", unused_scale_);
+      start.converted.push_back(fmt::format(
+          "the checkpoint's loss scale of {} is for fp16 only: left out", unused_scale_));
     }
-    std::fflush(stdout);
-  }
-
-  // An input of the step, as long as it was planned.
-  template <typename T>
-  std::span<T> host_span(T* data, const char* name) const {
-    const Program& program = planned_.step_plan().program;
-    return {data, static_cast<size_t>(program.buffer(program.at(name)).bytes()) / sizeof(T)};
+    for (RunSink* sink : sinks_) sink->started(start);
   }
 
   StepRecord one_step(Loader& loader) {
     const auto start = std::chrono::steady_clock::now();
-    int32_t* labels = o_.config.classes > 0 ? step_.host<int32_t>(kBatchY) : nullptr;
-    unlabelled_.resize(labels ? 0 : o_.step.batch);
-    loader.next(host_span(step_.host(kBatchX), kBatchX),
-                labels ? host_span(labels, kBatchY) : std::span(unlabelled_), done_);
+    const bool labelled = o_.config.classes > 0;
+    unlabelled_.resize(labelled ? 0 : o_.step.batch);
+    loader.next(session_.host<float>(kBatchX),
+                labelled ? session_.host<int32_t>(kBatchY) : std::span(unlabelled_), done_);
     Scalars scalars = step_scalars(o_, done_, updates_);
     scalars.loss_scale = scale_.factor();
     sound_ = false;  // until the step is done, and known to be
     step_.run(scalars);
-    const float loss = *step_.host(kLoss);
-    const float norm = step_.host(kClip)[0];
+    const auto loss = step_.first(kLoss);
+    const auto norm = step_.first(kClip);
     const bool finite = std::isfinite(loss) && std::isfinite(norm);
     if (!finite) not_finite(loss, norm);
     sound_ = true;
@@ -285,9 +247,14 @@ class Trainer {
 
   // The first tensor whose gradient is not finite, or the loss.
   std::string first_not_finite() const {
-    const double* squares = step_.host<double>(kNorms);
+    std::vector<std::string> trained;
     for (const ParamSpec& spec : parameters(o_.config)) {
-      if (spec.trained() && !std::isfinite(*squares++)) return "the gradient of " + spec.name;
+      if (spec.trained()) trained.push_back(spec.name);
+    }
+    std::vector<double> squares(trained.size());
+    step_.get<double>(kNorms, squares);
+    for (size_t i = 0; i < trained.size(); ++i) {
+      if (!std::isfinite(squares[i])) return "the gradient of " + trained[i];
     }
     return "the loss";
   }
@@ -309,8 +276,8 @@ class Trainer {
                      kept ? "the last good state is " + kept->string() : "nothing was saved yet"));
   }
 
-  void note_skipped(const StepRecord& record, Progress& progress) const {
-    progress.say(fmt::format(
+  void note_skipped(const StepRecord& record) {
+    note(fmt::format(
         "step {}: {} is not finite: the update was not applied{}", record.step, last_not_finite_,
         scale_.used() ? fmt::format("; the loss scale is now {}", scale_.saved()) : ""));
   }
@@ -318,42 +285,60 @@ class Trainer {
   bool due(int64_t every) const { return every > 0 && (done_ % every == 0 || done_ == o_.steps); }
 
   void save() {
-    const SaveInProgress saving;
+    const Saving saving(control_);
     save_tried_ = done_;
     save_checkpoint(checkpoint_path(o_.out, done_),
                     {done_, done_ * o_.step.batch, o_.seed, o_.config, source_.info().pixels,
-                     o_.settings, storage_text(planned_.step.choices.storage), updates_,
-                     scale_.saved(), scale_.clean_steps(), data_, average_start_},
+                     o_.settings, optimizers()[static_cast<size_t>(o_.step.optimizer)].name,
+                     storage_text(planned_.step.choices.storage), updates_, scale_.saved(),
+                     scale_.clean_steps(), data_, average_start_},
                     state_);
     saved_ = done_;
     prune_checkpoints(o_.out, o_.keep);
   }
 
-  void draw_samples(Progress& progress) {
-    Drawer drawer(planned_.plans.plans[1], planned_.plans.plans[2], *planned_.sampler, o_.config,
-                  cpu_device(), memory_);
+  void draw_samples() {
+    const SamplerSpec& sampler = *planned_.sampler;
+    Drawer drawer(planned_.plans, sampler, o_.config, session_.device(), session_.memory());
     const OutputSpec where = sample_output(o_, source_, done_);
     const auto output = make_output(where);
-    DrawingProgress drawing(progress.line(), where.count(), *planned_.sampler, true);
     const Drawn drawn = drawer.draw(
         where.count(), [&](int64_t place) { return where.label(place); }, o_.seed,
         [&](int64_t first, int64_t n, const float* values) { output->take(first, n, values); },
-        [] { return stop_signal() != 0; },
-        [&](int64_t done, int step) { drawing.show(done, step); });
+        control_.stop,
+        [&](int64_t done, int step) {
+          for (RunSink* sink : sinks_) {
+            sink->drawing({done, where.count(), sampler.batch, step, sampler.steps});
+          }
+        });
     drawn_peak_ = std::max(drawn_peak_, drawer.peak_bytes());
     if (drawn == Drawn::all) output->finish();
     if (drawn == Drawn::not_finite) {
-      progress.say(fmt::format("step {}: what the model draws is not finite: no pictures", done_));
+      note(fmt::format("step {}: what the model draws is not finite: no pictures", done_));
     }
   }
+
+  // A second request to stop waits for the end of it.
+  class Saving {
+   public:
+    explicit Saving(const RunControl& control) : control_(control) { control_.saving(true); }
+    ~Saving() { control_.saving(false); }
+    Saving(const Saving&) = delete;
+    Saving& operator=(const Saving&) = delete;
+
+   private:
+    const RunControl& control_;
+  };
 
   const TrainOptions& o_;
   const Source& source_;
   const PlannedRun& planned_;
   RunFolder& folder_;
-  RunMemory memory_;
-  Executor step_;
-  State state_;
+  std::vector<RunSink*> sinks_;
+  const RunControl& control_;
+  Session session_;
+  Executor& step_;
+  State& state_;
   LossScale scale_;
   std::vector<int32_t> unlabelled_;
   int64_t drawn_peak_ = 0;  // of the arena, while drawing
@@ -373,10 +358,11 @@ class Trainer {
 
 }  // namespace
 
-int train(const TrainOptions& options, const Source& source, const PlannedRun& planned) {
-  catch_stop_signals(kStopping);
+Trained train(const TrainOptions& options, const Source& source, const PlannedRun& planned,
+              const Machine& machine, const std::vector<RunSink*>& sinks,
+              const RunControl& control) {
   RunFolder folder(options.out, {options.resume, options.resume_step});
-  return Trainer(options, source, planned, folder).run();
+  return Trainer(options, source, planned, machine, folder, sinks, control).run();
 }
 
 }  // namespace ebb

@@ -10,10 +10,11 @@
 #include "data/loader.h"
 #include "data/source.h"
 #include "model/step.h"
+#include "plan/planned_run.h"
 #include "sample/output.h"
-#include "train/average.h"
+#include "state/average.h"
 #include "train/outlook.h"
-#include "train/planned_run.h"
+#include "train/sink.h"
 
 namespace ebb {
 
@@ -32,13 +33,12 @@ struct TrainOptions {
   int loader_threads = 1;
   bool debug_memory = false;
   int64_t budget_bytes = 0;
-  std::filesystem::path offload;  // the directory for what may be kept in a file; empty: nothing
   bool resume = false;
   std::optional<int64_t> resume_step;  // of the checkpoint to resume from; otherwise the newest
   bool accept_changed_data = false;    // resume on data that is not what the checkpoint's was
   std::string settings;                // TOML, written beside the checkpoints and into them
   std::string name;                    // of the model, for messages
-  Forced forced;                       // techniques that the user has decided on
+  Decisions decisions;                 // techniques that the user has decided on
   SamplerSpec sampler;                 // of the pictures every sample_every steps
   std::vector<int32_t> sample_classes;
   int64_t samples_each = 0;    // of each class
@@ -54,19 +54,21 @@ OutputSpec sample_output(const TrainOptions& options, const Source& source, int6
 // What a training run needs planned. Without a source, the loader's memory is left out.
 RunSpec run_spec(const TrainOptions& options, const Source* source);
 
-// What a run says when it is done: where everything is, and what to type next.
-std::vector<std::string> closing_lines(const TrainOptions& options, const Source& source,
-                                       int64_t done);
-
 // lr, Adam's bias corrections and EMA decay of step k (0-based), before which `updates` steps were
 // applied.
 Scalars step_scalars(const TrainOptions& options, int64_t k, int64_t updates);
 
-// Runs what was planned until options.steps or a stop signal. Returns the exit code of the program:
-// 0, or 128 + signal with the state saved. Fails with Exit::usage when the folder holds a run that
-// is not to be resumed, Exit::disk when one cannot be resumed or written, Exit::data when the data
-// is gone or not the run's, and Exit::numbers when the loss or the gradient stays not finite; the
-// steps done are saved first where they are sound.
-int train(const TrainOptions& options, const Source& source, const PlannedRun& planned);
+struct Trained {
+  int64_t steps = 0;     // done in all
+  bool stopped = false;  // before options.steps, because it was asked to; the state is saved
+};
+
+// Runs what was planned until options.steps or until it is asked to stop. Fails with Exit::usage
+// when the folder holds a run that is not to be resumed, Exit::disk when one cannot be resumed or
+// written, Exit::data when the data is gone or not the run's, and Exit::numbers when the loss or
+// the gradient stays not finite; the steps done are saved first where they are sound.
+Trained train(const TrainOptions& options, const Source& source, const PlannedRun& planned,
+              const Machine& machine, const std::vector<RunSink*>& sinks = {},
+              const RunControl& control = {});
 
 }  // namespace ebb

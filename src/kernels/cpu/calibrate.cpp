@@ -122,6 +122,8 @@ void add_other_shapes(std::vector<OpParams>& shapes, int64_t n) {
       FlowLoss{images, C, pixels, true, 1},
       SquaredNorm{n, 0},
       adamw,
+      Lion{n, 0.9, 0.99, 0, true},
+      Adafactor{std::max<int64_t>(2, n / 384), 384, 0, true},
       Guide{images, C, pixels, C},
       DiffusionStep{images, C, pixels, true, true, true},
       FlowStep{images, C, pixels, true, true, 0},
@@ -187,8 +189,7 @@ std::string cpu_identity(int threads) {
     model = line.substr(colon + 2);
     break;
   }
-  return fmt::format("{}, {}, {} lanes, {} threads", printable(model), cpu_isa(), cpu::kLanes,
-                     threads);
+  return fmt::format("{}, {}, {} threads", printable(model), cpu_kernels(), threads);
 }
 
 std::vector<OpParams> calibration_shapes() {

@@ -4,14 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "program/ops.h"
+#include "program/device.h"
 
 namespace ebb {
-
-struct OpTiming {
-  OpParams params;
-  double seconds;
-};
 
 // What timings depend on: the CPU, its instruction set, the build's vectors, the threads.
 std::string cpu_identity(int threads);

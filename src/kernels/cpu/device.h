@@ -3,14 +3,20 @@
 
 #include <string>
 
-#include "program/op.h"
+#include "program/device.h"
 
 namespace ebb {
 
-const Device& cpu_device();
+// With so many threads; 0: with as many as the team has whenever it is asked.
+const Device& cpu_device(int threads = 0);
 
-// The instruction set that the kernels are compiled for, for `bench` and the calibration's
-// identity.
+// Memory of the host in pieces, for this device and for any that works like it.
+std::unique_ptr<DeviceMemory> cpu_memory(int64_t bytes, const Limits& limits);
+
+// The kernels that this build has, in words; a device of others plans and computes otherwise.
+std::string cpu_kernels();
+
+// The instruction set that they are compiled for.
 std::string cpu_isa();
 
 // Single-precision GEMM of the shape of one linear layer's role, for the rate that the machine can

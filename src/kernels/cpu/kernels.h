@@ -2,7 +2,7 @@
 // Adding an op is one struct in program/ops.h and one line here; a missing kernel does not link.
 #pragma once
 
-#include "program/op.h"
+#include "kernels/cpu/call.h"
 
 namespace ebb::cpu {
 
@@ -42,6 +42,8 @@ void run(const SumLosses& op, const Call& call);
 void run(const SquaredNorm& op, const Call& call);
 void run(const ClipScale& op, const Call& call);
 void run(const AdamW& op, const Call& call);
+void run(const Lion& op, const Call& call);
+void run(const Adafactor& op, const Call& call);
 void run(const LabelsAndNull& op, const Call& call);
 void run(const Guide& op, const Call& call);
 void run(const DiffusionStep& op, const Call& call);
@@ -62,5 +64,10 @@ int64_t scratch(const QkNormBackward& op);
 int64_t scratch(const Attention& op);
 int64_t scratch(const AttentionBackward& op);
 int64_t scratch(const SquaredNorm& op);
+int64_t scratch(const Adafactor& op);
+
+// Of any op, with the team's threads.
+void run_op(const OpParams& params, const Call& call);
+int64_t scratch_of(const OpParams& params);
 
 }  // namespace ebb::cpu

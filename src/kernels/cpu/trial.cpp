@@ -6,7 +6,7 @@
 #include <chrono>
 #include <string_view>
 
-#include "kernels/cpu/device.h"
+#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
 
 namespace ebb::cpu {
@@ -56,7 +56,7 @@ Trial::Trial(const OpParams& params) : params_(params), signature_(signature(par
   for (const auto* args : {&signature_.reads, &signature_.writes, &signature_.updates}) {
     for (const Arg& arg : *args) bytes_ += whole_lines(arg_bytes(arg));
   }
-  scratch_bytes_ = cpu_device().scratch_bytes(params);
+  scratch_bytes_ = scratch_of(params);
 }
 
 bool Trial::has_left(const Arg& arg) const {
@@ -66,6 +66,8 @@ bool Trial::has_left(const Arg& arg) const {
       {Zero::kName, "x"},
       {SquaredNorm::kName, "g"},
       {AdamW::kName, "g"},
+      {Lion::kName, "g"},
+      {Adafactor::kName, "g"},
       {LinearBackwardParams::kName, "x"},
       {AdaLNBackward::kName, "x"},
       {AddGatedBackward::kName, "y"},
@@ -108,7 +110,7 @@ double Trial::run(std::byte* memory) const {
   call.scratch = {next, static_cast<size_t>(scratch_bytes_)};
   call.scalars = &scalars;
   const double start = now();
-  cpu_device().run(params_, call);
+  run_op(params_, call);
   return now() - start;
 }
 

@@ -1,8 +1,8 @@
 // One op by itself, as it would run in a step: for the calibration and the kernel benchmarks.
 #pragma once
 
+#include "kernels/cpu/call.h"
 #include "kernels/cpu/pages.h"
-#include "program/op.h"
 #include "program/signature.h"
 
 namespace ebb::cpu {

@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/random_bits.h"
+#include "kernels/cpu/parameter.h"
 #include "kernels/moment_code.h"
 
 namespace ebb::cpu {
@@ -103,109 +103,61 @@ void update(const Block& b, const Rates& r) {
 }
 
 // The tensors of one update, and a block of each on its way through fp32.
-class Blocks {
+class AdamBlocks {
  public:
-  Blocks(const AdamW& op, const Call& call) : op_(op), call_(call), rates_(op, call) {
-    int next = 0;
-    w_ = next++;
-    if (op.split) low_ = next++;
-    m_ = next++;
-    v_ = next++;
-    if (op.moments == Moments::coded) m_scale_ = next++, v_scale_ = next++;
-    // A decay of 1 leaves the average as it is.
-    if (op.ema && call.scalars->ema_decay < 1) ema_ = next;
-  }
+  AdamBlocks(const AdamW& op, const Call& call)
+      : op_(op), call_(call), rates_(op, call), parameter_(op, call, is_coded() ? 4 : 2) {}
 
   void run(int64_t first, int64_t n) const {
     alignas(64) float g[kMomentBlock], w[kMomentBlock], m[kMomentBlock], v[kMomentBlock],
         ema[kMomentBlock];
     Block b{nullptr, nullptr, nullptr, nullptr, nullptr, n};
-    b.g = op_.g == DType::f32 ? call_.read(0) + first : widened(g, call_.read<Bf16>(0) + first, n);
-    b.w = op_.split ? joined(w, first, n) : call_.update(w_) + first;
-    const bool is_coded = op_.moments == Moments::coded;
-    if (is_coded) {
-      decode_first(m, coded(m_, m_scale_, first), n);
-      decode_second(v, coded(v_, v_scale_, first), n);
+    b.g = parameter_.gradient(g, first, n);
+    b.w = parameter_.weight(w, first, n);
+    if (is_coded()) {
+      decode_first(m, coded(0, first), n);
+      decode_second(v, coded(1, first), n);
       b.m = m;
       b.v = v;
     } else {
-      b.m = call_.update(m_) + first;
-      b.v = call_.update(v_) + first;
+      b.m = call_.update(parameter_.first_own()) + first;
+      b.v = call_.update(parameter_.first_own() + 1) + first;
     }
-    if (ema_ >= 0) {
-      b.ema = op_.average == DType::f32 ? call_.update(ema_) + first
-                                        : widened(ema, call_.update<Bf16>(ema_) + first, n);
-    }
+    if (parameter_.averages()) b.ema = parameter_.average(ema, first, n);
     b.ema != nullptr ? update<true>(b, rates_) : update<false>(b, rates_);
-    if (op_.split) split(b.w, first, n);
-    if (is_coded) encode(b, first);
-    if (b.ema == ema) round_average(ema, first, n);
+    parameter_.put_weight(b.w, first, n);
+    if (is_coded()) encode(b, first);
+    if (b.ema != nullptr) parameter_.put_average(b.ema, first, n);
   }
 
  private:
-  static float* widened(float* to, const Bf16* from, int64_t n) {
-    widen(to, from, n);
-    return to;
-  }
+  bool is_coded() const { return op_.moments == Moments::coded; }
 
-  float* joined(float* to, int64_t first, int64_t n) const {
-    const Bf16* high = call_.update<Bf16>(w_) + first;
-    const int16_t* low = call_.update<int16_t>(low_) + first;
-    for (int64_t i = 0; i < n; ++i) to[i] = SplitFloat{high[i], low[i]}.whole();
-    return to;
-  }
-  void split(const float* from, int64_t first, int64_t n) const {
-    Bf16* high = call_.update<Bf16>(w_) + first;
-    int16_t* low = call_.update<int16_t>(low_) + first;
-    for (int64_t i = 0; i < n; ++i) {
-      const SplitFloat parts = SplitFloat::of(from[i]);
-      high[i] = parts.high;
-      low[i] = parts.low;
-    }
-  }
-
-  CodedBlock coded(int codes, int scales, int64_t first) const {
-    return {call_.update<uint8_t>(codes) + first, call_.update(scales) + first / kMomentBlock};
+  // The codes are followed by the scales of both.
+  CodedBlock coded(int moment, int64_t first) const {
+    const int codes = parameter_.first_own() + moment;
+    return {call_.update<uint8_t>(codes) + first, call_.update(codes + 2) + first / kMomentBlock};
   }
   void encode(const Block& b, int64_t first) const {
     for_lanes(0, b.n, [&](int64_t i, auto get, auto put) { put(b.v + i, sqrt(get(b.v + i))); });
     uint32_t words[kRandomWords];
-    fill(words, Stream::moment_rounding, first);
+    parameter_.random(words, Stream::moment_rounding, first);
     const auto share = [](uint32_t half) { return static_cast<float>(half) * 0x1p-16f; };
-    encode_first(coded(m_, m_scale_, first), b.m, b.n,
-                 [&](int64_t i) { return share(words[i] & 0xffff); });
-    encode_second(coded(v_, v_scale_, first), b.v, b.n,
-                  [&](int64_t i) { return share(words[i] >> 16); });
-  }
-
-  // Up with the probability of what is cut off.
-  void round_average(const float* from, int64_t first, int64_t n) const {
-    uint32_t words[kRandomWords];
-    fill(words, Stream::ema_rounding, first);
-    Bf16* to = call_.update<Bf16>(ema_) + first;
-    for (int64_t i = 0; i < n; ++i) {
-      to[i].bits =
-          static_cast<uint16_t>((std::bit_cast<uint32_t>(from[i]) + (words[i] >> 16)) >> 16);
-    }
-  }
-
-  void fill(uint32_t* words, Stream stream, int64_t first) const {
-    static_assert(kRandomWords == kMomentBlock);
-    random_words(words, call_.scalars->seed, stream, static_cast<uint32_t>(call_.scalars->step),
-                 op_.tensor, static_cast<uint32_t>(first / kMomentBlock));
+    encode_first(coded(0, first), b.m, b.n, [&](int64_t i) { return share(words[i] & 0xffff); });
+    encode_second(coded(1, first), b.v, b.n, [&](int64_t i) { return share(words[i] >> 16); });
   }
 
   const AdamW& op_;
   const Call& call_;
   const Rates rates_;
-  int w_, low_ = -1, m_, v_, m_scale_ = -1, v_scale_ = -1, ema_ = -1;  // in updates
+  const Parameter<AdamW> parameter_;
 };
 
 }  // namespace
 
 void run(const AdamW& op, const Call& call) {
   if (!std::isfinite(call.read(1)[0])) return;
-  const Blocks blocks(op, call);
+  const AdamBlocks blocks(op, call);
   parallel_range(op.blocks(), 16, kMomentBlock, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
       const int64_t first = block * kMomentBlock;

@@ -1,6 +1,9 @@
 // Twins of the optimizer's ops.
 #pragma once
 
+#include <algorithm>
+#include <vector>
+
 #include "kernels/reference/refs.h"
 
 namespace ebb {
@@ -45,6 +48,77 @@ void reference(const AdamW& op, const Refs<T>& r) {
     m[i] = beta1 * m[i] + (1 - beta1) * g;
     v[i] = beta2 * v[i] + (1 - beta2) * g * g;
     w[i] -= lr * (m[i] / bias1) / (sqrt(T(v[i] / bias2)) + eps);
+    if (op.ema) r.updates[ema][i] = ema_decay * r.updates[ema][i] + (1 - ema_decay) * w[i];
+  }
+}
+
+// The gradient's sign alone decides: where it is zero, so is the step.
+template <typename T>
+void reference(const Lion& op, const Refs<T>& r) {
+  const T norm = r.reads[1][0], factor = r.reads[1][1];
+  if (!std::isfinite(real_part(norm))) return;
+  const int own = op.split ? 2 : 1;
+  const int ema = own + (op.moments == Moments::coded ? 2 : 1);
+  T *w = r.updates[0], *m = r.updates[own];
+  const double lr = r.scalars->lr, ema_decay = r.scalars->ema_decay;
+  for (int64_t i = 0; i < op.n; ++i) {
+    const T g = r.reads[0][i] * factor;
+    const double way = real_part(op.beta1 * m[i] + (1 - op.beta1) * g);
+    w[i] *= 1 - lr * op.decay;
+    if (way != 0) w[i] -= way > 0 ? lr : -lr;
+    m[i] = op.beta2 * m[i] + (1 - op.beta2) * g;
+    if (op.ema) r.updates[ema][i] = ema_decay * r.updates[ema][i] + (1 - ema_decay) * w[i];
+  }
+}
+
+template <typename T>
+void reference(const Adafactor& op, const Refs<T>& r) {
+  using std::sqrt;
+  const T norm = r.reads[1][0], factor = r.reads[1][1];
+  if (!std::isfinite(real_part(norm))) return;
+  const int own = op.split ? 2 : 1;
+  const int ema = own + (op.factored() ? 2 : 1);
+  const auto g = [&](int64_t i) { return r.reads[0][i] * factor; };
+  const auto at_least = [](const T& x, double least) {
+    return real_part(x) < least ? T(least) : x;
+  };
+  const double update = r.scalars->update, lr = r.scalars->lr;
+  const double share = std::pow(update, Adafactor::kForget);
+  T *w = r.updates[0], *v = r.updates[own];
+  std::vector<T> second(op.n());
+  if (op.factored()) {
+    T* columns = r.updates[own + 1];
+    std::vector<T> row_sum(op.rows, T(0)), column_sum(op.columns, T(0));
+    for (int64_t i = 0; i < op.n(); ++i) {
+      row_sum[i / op.columns] += square(g(i));
+      column_sum[i % op.columns] += square(g(i));
+    }
+    T mean = 0;
+    for (int64_t i = 0; i < op.rows; ++i) {
+      v[i] += share * (row_sum[i] / static_cast<double>(op.columns) - v[i]);
+      mean += v[i] / static_cast<double>(op.rows);
+    }
+    for (int64_t i = 0; i < op.columns; ++i) {
+      columns[i] += share * (column_sum[i] / static_cast<double>(op.rows) - columns[i]);
+    }
+    mean = at_least(mean, Adafactor::kLeast);
+    for (int64_t i = 0; i < op.n(); ++i) {
+      second[i] = v[i / op.columns] * columns[i % op.columns] / mean;
+    }
+  } else {
+    for (int64_t i = 0; i < op.n(); ++i) second[i] = v[i] += share * (square(g(i)) - v[i]);
+  }
+  T step_size = 0, weight_size = 0;
+  for (int64_t i = 0; i < op.n(); ++i) {
+    second[i] = g(i) / sqrt(at_least(second[i], square(Adafactor::kLeast)));  // now the step
+    step_size += square(second[i]) / static_cast<double>(op.n());
+    weight_size += square(w[i]) / static_cast<double>(op.n());
+  }
+  const T rate = at_least(sqrt(weight_size), Adafactor::kLeastSize) *
+                 std::min(lr, 1 / std::sqrt(update)) / at_least(sqrt(step_size), 1);
+  const double ema_decay = r.scalars->ema_decay;
+  for (int64_t i = 0; i < op.n(); ++i) {
+    w[i] = w[i] * (1 - lr * op.decay) - rate * second[i];
     if (op.ema) r.updates[ema][i] = ema_decay * r.updates[ema][i] + (1 - ema_decay) * w[i];
   }
 }

@@ -1,0 +1,13 @@
+// A training run as a person watches it: what it says goes to the terminal, and signals stop it.
+#pragma once
+
+#include "data/source.h"
+#include "train/trainer.h"
+
+namespace ebb {
+
+// The exit code of the program: 0, or 128 + the signal that stopped it, with the state saved.
+int train_watched(const TrainOptions& options, const Source& source, const PlannedRun& planned,
+                  const Machine& machine);
+
+}  // namespace ebb

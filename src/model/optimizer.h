@@ -1,0 +1,61 @@
+// What the optimizer keeps of each parameter, and the ops that update it. What is declared, what it
+// costs, how it is saved and how kernels find it all follow from state_of().
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/storage.h"
+
+namespace ebb {
+
+struct StepSpec;
+
+// How values are read out of a buffer.
+enum class Coding : uint8_t {
+  plain,          // as its type says
+  split,          // a bf16 and, beside it, what that is off by
+  first_moment,   // codes of 8 bits and, beside them, a scale for each block of them
+  second_moment,  // the same, of what is never negative
+  beside,         // completes another, and is no tensor by itself
+};
+
+// One buffer of a parameter's state.
+struct StateBuffer {
+  std::string prefix;  // its name is this and the parameter's own
+  Purpose purpose;
+  DType type;
+  Shape shape;
+  Coding coding = Coding::plain;
+  std::string other = "";  // prefix of the one beside it
+
+  int64_t bytes() const { return element_count(shape) * dtype_bytes(type); }
+};
+
+// An optimizer, as its table has it.
+struct OptimizerKind {
+  const char* name;
+  const char* note;     // for `compare`
+  double beta1, beta2;  // where the user does not say; 0: it has none
+  bool codes_moments;   // they can be stored in 8 bits
+  // Its own part of the state, between the weight and the average, and its op.
+  void (*add_own)(std::vector<StateBuffer>& state, const ParamSpec& param, const Storage& storage);
+  OpParams (*update)(const ParamSpec& param, const StepSpec& spec, const Storage& storage,
+                     uint32_t tensor);
+};
+const std::vector<OptimizerKind>& optimizers();  // in the order of Optimizer
+
+// Prefixes of all tensors that some optimizer saves, the average's among them.
+std::vector<std::string> saved_prefixes();
+
+// In the order in which the update's ops take them: the weight first, the average last. Without an
+// update, and of what is not trained, the weight alone.
+std::vector<StateBuffer> state_of(const ParamSpec& param, const StepSpec& spec,
+                                  const Storage& storage);
+
+// The op that updates one tensor; it reads the gradient and the clip factor, and updates all of
+// state_of(). `tensor` keys its random bits.
+OpParams update_op(const ParamSpec& param, const StepSpec& spec, const Storage& storage,
+                   uint32_t tensor = 0);
+
+}  // namespace ebb

@@ -1,0 +1,71 @@
+#include <nlohmann/json.hpp>
+
+#include "report/plan_report.h"
+
+namespace ebb {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+const char* name_of(int purpose) { return purpose_name(static_cast<Purpose>(purpose)); }
+
+ordered_json layers_json(const PlanReport& r) {
+  ordered_json layers;
+  for (const PlanReport::Layer& layer : r.layers) {
+    for (int i = 0; i < kPurposes; ++i) {
+      if (layer.bytes[i] > 0) layers[layer.name][name_of(i)] = layer.bytes[i];
+    }
+  }
+  return layers;
+}
+
+template <typename T>
+ordered_json or_null(const std::optional<T>& value) {
+  return value ? ordered_json(*value) : ordered_json();
+}
+
+}  // namespace
+
+std::string report_json(const PlanReport& r) {
+  ordered_json j;
+  j["model"] = r.model;
+  j["params"] = r.params;
+  j["batch"] = r.batch;
+  j["micro_batch"] = r.parts[0].size;
+  j["accumulation"] = r.accumulation;
+  j["budget_bytes"] = r.budget_bytes;
+  j["fits"] = r.fits;
+  j["process_bytes"] = r.process_bytes;
+  j["disk_bytes"] = r.away_bytes;
+  j["arena_bytes"] = r.arena_bytes;
+  j["outside_bytes"] = r.outside_bytes;
+  j["floor_bytes"] = r.floor_bytes;
+  for (int i = 0; i < kPurposes; ++i) j["ledger"][name_of(i)] = r.purposes[i].at_peak;
+  j["ledger"]["gap"] = r.gap;
+  j["layers"] = layers_json(r);
+  j["techniques"] = ordered_json::array();
+  for (const TechniqueUse& use : r.techniques) {
+    j["techniques"].push_back({{"name", use.name}, {"setting", use.setting}, {"class", use.kind}});
+  }
+  j["blocks"] = ordered_json::array();
+  for (const BlockChoice& block : r.blocks) {
+    j["blocks"].push_back({{"recompute", block.keep.recomputed()}, {"forwards", block.forwards}});
+  }
+  j["peak_op"] = r.peak_op;
+  for (int i = 0; i < kPurposes; ++i) {
+    const PlanReport::Purposed& each = r.purposes[i];
+    if (each.most > 0) j["peaks"][name_of(i)] = {{"bytes", each.most}, {"op", each.most_at}};
+  }
+  j["predicted_step_seconds"] = r.step_seconds;
+  j["step_flops"] = r.step_flops;
+  j["total_seconds"] = or_null(r.outlook.total_seconds());
+  j["first_picture_seconds"] = or_null(r.outlook.first_picture_seconds());
+  j["first_checkpoint_seconds"] = or_null(r.outlook.first_checkpoint_seconds());
+  j["drawing_seconds"] = r.outlook.drawing_seconds;
+  j["checkpoint_bytes"] = r.outlook.checkpoint_bytes;
+  j["disk_total_bytes"] = or_null(r.outlook.disk_bytes());
+  return j.dump(2);
+}
+
+}  // namespace ebb

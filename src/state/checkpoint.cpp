@@ -1,0 +1,249 @@
+#include "state/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "formats/atomic_file.h"
+#include "formats/model_json.h"
+#include "state/average.h"
+#include "state/weights_model.h"
+
+namespace ebb {
+
+namespace {
+
+constexpr const char* kFormat = "1";
+
+// Far above any run, and far enough below 64 bits for every product that is made of them.
+constexpr int64_t kMostSteps = int64_t{1} << 40, kMostBatch = 1 << 20;
+
+// The step in a name that checkpoint_path() gives; nothing for any other name.
+std::optional<int64_t> step_in(const std::string& name) {
+  constexpr std::string_view kBegin = "step-";
+  int64_t step = -1;
+  if (!name.starts_with(kBegin)) return std::nullopt;
+  std::from_chars(name.data() + kBegin.size(), name.data() + name.size(), step);
+  const bool own = step >= 0 && checkpoint_path("", step).filename() == name;
+  return own ? std::optional(step) : std::nullopt;
+}
+
+std::string field(const SafetensorsReader& file, const char* key) {
+  const auto found = file.metadata().find(key);
+  if (found == file.metadata().end()) {
+    fail(Exit::disk,
+         fmt::format("{}: no {} in its metadata: not a checkpoint of Ebb", file.path().string(),
+                     key),
+         "wanted a run's folder or a file of its checkpoints/, as `ebb train` writes them; weights "
+         "alone are for `ebb grad`");
+  }
+  return found->second;
+}
+
+[[noreturn]] void refuse(const SafetensorsReader& file, const std::string& what) {
+  fail(Exit::disk, fmt::format("{}: {}", file.path().string(), what),
+       "the file is damaged: use another copy or an earlier checkpoint");
+}
+
+double real_field(const SafetensorsReader& file, const char* key) {
+  try {
+    return parse_real(field(file, key), key);
+  } catch (const Error& e) {
+    if (e.code() == Exit::disk) throw;
+    refuse(file, e.what());
+  }
+}
+
+int64_t count_field(const SafetensorsReader& file, const char* key, int64_t most) {
+  int64_t value = -1;
+  try {
+    value = parse_int(field(file, key), key);
+  } catch (const Error& e) {
+    if (e.code() == Exit::disk) throw;
+    refuse(file, e.what());
+  }
+  if (value < 0 || value > most) {
+    refuse(file, fmt::format("{}: found {}, wanted 0 to {}", key, value, most));
+  }
+  return value;
+}
+
+// 0, or a power of two that fp32 holds: anything else would not come off a gradient exactly.
+double parse_scale(const SafetensorsReader& file) {
+  const double scale = real_field(file, "ebb.loss_scale");
+  int exponent = 0;
+  const bool power = std::frexp(scale, &exponent) == 0.5 && std::abs(exponent) < 100;
+  if (scale != 0 && !power) {
+    refuse(file, fmt::format("found ebb.loss_scale {}, wanted 0 or a power of two", scale));
+  }
+  return scale;
+}
+
+// Every step saw one batch.
+void check_samples(const SafetensorsReader& file, const CheckpointInfo& info) {
+  const int64_t batch = info.step > 0 ? info.samples / info.step : 0;
+  if (info.samples == info.step * batch && (info.step == 0 || batch > 0) && batch <= kMostBatch) {
+    return;
+  }
+  refuse(file, fmt::format("found {} samples after {} steps, wanted a batch of 1 to {} each",
+                           info.samples, info.step, kMostBatch));
+}
+
+}  // namespace
+
+std::filesystem::path checkpoint_path(const std::filesystem::path& run, int64_t step) {
+  return run / "checkpoints" / fmt::format("step-{:09}.safetensors", step);
+}
+
+std::vector<StoredCheckpoint> checkpoints_of(const std::filesystem::path& run) {
+  std::vector<StoredCheckpoint> found;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints", ignored)) {
+    const auto step = step_in(entry.path().filename().string());
+    if (step) found.push_back({*step, entry.path()});
+  }
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.step < b.step; });
+  return found;
+}
+
+std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& run) {
+  const auto found = checkpoints_of(run);
+  if (found.empty()) return std::nullopt;
+  return found.back().path;
+}
+
+void save_checkpoint(const std::filesystem::path& path, const CheckpointInfo& info,
+                     const State& state) {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(float));
+  static_assert(kTensorPart % (kMomentBlock * kSize) == 0);
+  std::vector<TensorData> tensors;
+  for (const StateTensor& tensor : state.tensors()) {
+    TensorData data{tensor.name, TensorType::F32, tensor.shape, nullptr};
+    data.data = state.whole(tensor);
+    if (data.data == nullptr) {
+      data.read = [&state, &tensor](int64_t offset, void* out, int64_t bytes) {
+        state.read(tensor, offset / kSize, static_cast<float*>(out), bytes / kSize);
+      };
+    }
+    tensors.push_back(std::move(data));
+  }
+  make_directories(path.parent_path());
+  write_safetensors(path, tensors,
+                    {{"ebb.format", kFormat},
+                     {kModelKey, model_to_json(info.config)},
+                     {"ebb.step", std::to_string(info.step)},
+                     {"ebb.samples", std::to_string(info.samples)},
+                     {"ebb.seed", std::to_string(info.seed)},
+                     {"ebb.pixels", info.pixels ? "true" : "false"},
+                     {"ebb.optimizer", info.optimizer},
+                     {"ebb.storage", info.storage},
+                     {"ebb.updates", std::to_string(info.updates)},
+                     {"ebb.loss_scale", fmt::format("{}", info.loss_scale)},
+                     {"ebb.clean_steps", std::to_string(info.clean_steps)},
+                     {"ebb.average_start", fmt::format("{}", info.average_start)},
+                     {kDataKey, data_to_json(info.data)},
+                     {"ebb.settings", info.settings}},
+                    true);
+}
+
+void prune_checkpoints(const std::filesystem::path& run, int64_t keep) {
+  const auto found = checkpoints_of(run);
+  if (keep <= 0) return;
+  for (size_t i = 0; i + keep < found.size(); ++i) {
+    std::error_code ignored;  // an old checkpoint that stays is no reason to stop a run
+    std::filesystem::remove(found[i].path, ignored);
+  }
+}
+
+int64_t checkpoint_heap_bytes(const DitConfig& config, const StepSpec& step) {
+  constexpr int64_t kEach = 1200, kInReserve = 1000;
+  int64_t tensors = 0;
+  for (const ParamSpec& spec : parameters(config)) tensors += std::ssize(state_of(spec, step, {}));
+  return kEach * std::max<int64_t>(0, tensors - kInReserve);
+}
+
+CheckpointInfo read_info(const SafetensorsReader& file) {
+  const std::string where = file.path().string();
+  if (const std::string format = field(file, "ebb.format"); format != kFormat) {
+    fail(Exit::disk,
+         fmt::format("{}: checkpoint format '{}', wanted {}", where, printable(format), kFormat));
+  }
+  const auto has = [&](const char* key) { return file.metadata().count(key) != 0; };
+  CheckpointInfo info;
+  info.config = model_from_json(field(file, kModelKey), where, Exit::disk);
+  info.step = count_field(file, "ebb.step", kMostSteps);
+  info.samples = count_field(file, "ebb.samples", kMostSteps * kMostBatch);
+  check_samples(file, info);
+  info.seed =
+      static_cast<uint64_t>(count_field(file, "ebb.seed", std::numeric_limits<int64_t>::max()));
+  info.pixels = field(file, "ebb.pixels") == "true";
+  info.settings = field(file, "ebb.settings");
+  // Otherwise of a version that had AdamW alone.
+  info.optimizer = has("ebb.optimizer") ? field(file, "ebb.optimizer") : optimizers()[0].name;
+  info.updates = info.step;
+  if (has("ebb.storage")) {  // otherwise of a version that had fp32 alone
+    info.storage = field(file, "ebb.storage");
+    info.updates = count_field(file, "ebb.updates", info.step);
+    info.clean_steps = count_field(file, "ebb.clean_steps", info.step);
+    info.loss_scale = parse_scale(file);
+  }
+  if (has(kDataKey)) info.data = data_from_json(field(file, kDataKey), where, Exit::disk);
+  info.average_start = has("ebb.average_start")
+                           ? real_field(file, "ebb.average_start")
+                           : start_share(average_rule_in(info.settings), info.step);
+  if (info.average_start < 0 || info.average_start > 1) {
+    refuse(file, fmt::format("found ebb.average_start {}, wanted 0 to 1", info.average_start));
+  }
+  verify_metadata(file);  // last: what cannot be says more than a hash
+  return info;
+}
+
+void load_state(const SafetensorsReader& file, State& state, const DitConfig& config) {
+  const std::string where = file.path().string();
+  refuse_unknown_tensors(file, config);
+  for (const StateTensor& tensor : state.tensors()) {
+    const TensorEntry* entry = file.find(tensor.name);
+    if (entry == nullptr) {
+      if (tensor.name == kPositionTable) {
+        const ParamSpec positions{tensor.name, tensor.layer, tensor.shape, Init::positions};
+        state.fill_whole(tensor, [&](float* all) { initialise(all, positions, 0, config); });
+        continue;
+      }
+      fail(Exit::disk, fmt::format("{}: no tensor {}", where, tensor.name),
+           tensor.purpose == Purpose::ema ? "a file without EMA needs --weights raw"
+                                          : "the file is of another model");
+    }
+    if (entry->shape != tensor.shape) {
+      fail(Exit::disk,
+           fmt::format("{}: {} has shape {}, wanted {}", where, tensor.name,
+                       shape_text(entry->shape), shape_text(tensor.shape)),
+           "the file is of another model");
+    }
+    state.fill(tensor, [&](float* values, int64_t first, int64_t count) {
+      file.read_f32_part(*entry, first, values, count);
+    });
+  }
+}
+
+void check_finite(const State& state, const std::string& where) {
+  constexpr int64_t kPart = 64 * kMomentBlock;
+  float part[kPart];
+  for (const StateTensor& tensor : state.tensors()) {
+    if (tensor.purpose == Purpose::moment) continue;
+    for (int64_t first = 0; first < tensor.count(); first += kPart) {
+      const int64_t count = std::min(kPart, tensor.count() - first);
+      state.read(tensor, first, part, count);
+      if (std::all_of(part, part + count, [](float x) { return std::isfinite(x); })) continue;
+      fail(Exit::numbers, fmt::format("{}: {} has a value that is not finite", where, tensor.name),
+           "use an earlier checkpoint");
+    }
+  }
+}
+
+}  // namespace ebb

@@ -1,0 +1,67 @@
+// Checkpoints: one safetensors file with weights, EMA and moments under their buffers' names, and
+// what resuming needs in the metadata. Written atomically, with a hash of every tensor.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/data_json.h"
+#include "formats/safetensors.h"
+#include "model/config.h"
+#include "state/state.h"
+
+namespace ebb {
+
+struct CheckpointInfo {
+  int64_t step = 0;     // optimizer steps done
+  int64_t samples = 0;  // samples seen: the position in the data's order
+  uint64_t seed = 0;
+  DitConfig config;
+  bool pixels = false;       // what the model draws are pictures, not latents
+  std::string settings;      // TOML, as in settings.toml
+  std::string optimizer;     // whose state it is
+  std::string storage;       // how the run stored its numbers, in words; the file's are fp32
+  int64_t updates = 0;       // of those steps, the ones whose gradient was finite
+  double loss_scale = 0;     // fp16: of the next step; 0: none
+  int64_t clean_steps = 0;   // fp16: since the scale last changed
+  DataRecord data;           // what it was trained on; empty: an older version did not say
+  double average_start = 0;  // the share of the starting weights in the average
+};
+
+// Where a run keeps the checkpoint of a step.
+std::filesystem::path checkpoint_path(const std::filesystem::path& run, int64_t step);
+
+// Those of a run, by step. Only names that checkpoint_path() gives count.
+struct StoredCheckpoint {
+  int64_t step;
+  std::filesystem::path path;
+};
+std::vector<StoredCheckpoint> checkpoints_of(const std::filesystem::path& run);
+std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& run);
+
+// Writes weights, EMA and moments, as fp32 whatever they are stored as.
+void save_checkpoint(const std::filesystem::path& path, const CheckpointInfo& info,
+                     const State& state);
+
+// Removes all but the `keep` newest checkpoints of a run. 0 keeps all.
+void prune_checkpoints(const std::filesystem::path& run, int64_t keep);
+
+// What a checkpoint says of itself: every number within its bounds, and as it was written if the
+// file carries a hash of it. Fails with Exit::disk on a foreign or damaged file.
+CheckpointInfo read_info(const SafetensorsReader& file);
+
+// What the names, shapes and hashes of a model's state take while a checkpoint is written or read,
+// beyond those of ordinary models, which the reserve of every process holds.
+int64_t checkpoint_heap_bytes(const DitConfig& config, const StepSpec& step);
+
+// Fills every weight, EMA and moment of the state from the file; a tensor that is missing, or has
+// another shape, is Exit::disk, and so is one that no model of this kind has. The position table is
+// made when the file has none.
+void load_state(const SafetensorsReader& file, State& state, const DitConfig& config);
+
+// Fails with Exit::numbers naming the first weight or average that is not finite.
+void check_finite(const State& state, const std::string& where);
+
+}  // namespace ebb

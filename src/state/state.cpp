@@ -1,0 +1,151 @@
+#include "state/state.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/float16.h"
+
+namespace ebb {
+
+State::State(const Plan& plan, RunMemory& memory, const DitConfig& config, const StepSpec& spec)
+    : plan_(plan), memory_(memory) {
+  const Program& program = plan.program;
+  for (const ParamSpec& param : parameters(config)) {
+    for (const StateBuffer& b : state_of(param, spec, spec.choices.storage)) {
+      const Buf values = program.find(b.prefix + param.name);
+      if (!values || b.coding == Coding::beside) continue;
+      StateTensor tensor{
+          b.prefix + param.name, param.layer, b.purpose, b.shape, b.type, b.coding, values};
+      if (!b.other.empty()) tensor.beside = program.at(b.other + param.name);
+      tensors_.push_back(std::move(tensor));
+    }
+  }
+  // Weights first, then what the optimizer adds: as the program declares them.
+  std::stable_sort(tensors_.begin(), tensors_.end(),
+                   [](const auto& a, const auto& b) { return a.values.id < b.values.id; });
+}
+
+const StateTensor& State::at(const std::string& name) const {
+  const auto found = std::find_if(tensors_.begin(), tensors_.end(),
+                                  [&](const StateTensor& t) { return t.name == name; });
+  require(found != tensors_.end(), "state: no tensor named {}", name);
+  return *found;
+}
+
+template <typename T>
+void State::get(Buf b, int64_t first, T* values, int64_t count) const {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+  memory_.read(values, plan_, b, first * kSize, count * kSize);
+}
+
+template <typename T>
+void State::put(Buf b, int64_t first, const T* values, int64_t count) {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+  memory_.write(plan_, b, first * kSize, values, count * kSize);
+}
+
+namespace {
+
+// Numbers of one type, a part at a time: part(first, count) with a count of kPart at most.
+constexpr int64_t kPart = 64 * kMomentBlock;
+template <typename Part>
+void in_parts(int64_t count, Part part) {
+  for (int64_t at = 0; at < count; at += kPart) part(at, std::min(kPart, count - at));
+}
+
+// A part of a coded moment, taken out of its buffers.
+struct CodedPart {
+  uint8_t codes[kPart];
+  float scales[kPart / kMomentBlock];
+  CodedBlock block(int64_t first) { return {codes + first, scales + first / kMomentBlock}; }
+};
+int64_t block_count(int64_t count) { return (count + kMomentBlock - 1) / kMomentBlock; }
+
+void decode(CodedPart& part, float* values, int64_t count, bool second) {
+  for (int64_t i = 0; i < count; i += kMomentBlock) {
+    const int64_t n = std::min(kMomentBlock, count - i);
+    second ? decode_second(values + i, part.block(i), n)
+           : decode_first(values + i, part.block(i), n);
+  }
+}
+
+void encode(CodedPart& part, const float* values, int64_t count, bool second) {
+  const auto nearest = [](int64_t) { return 0.5f; };
+  for (int64_t i = 0; i < count; i += kMomentBlock) {
+    const int64_t n = std::min(kMomentBlock, count - i);
+    if (!second) {
+      encode_first(part.block(i), values + i, n, nearest);
+      continue;
+    }
+    float roots[kMomentBlock];
+    for (int64_t k = 0; k < n; ++k) roots[k] = std::sqrt(std::max(0.0f, values[i + k]));
+    encode_second(part.block(i), roots, n, nearest);
+  }
+}
+
+}  // namespace
+
+void State::read(const StateTensor& t, int64_t first, float* values, int64_t count) const {
+  switch (t.type) {
+    case DType::f32:
+      get(t.values, first, values, count);
+      return;
+    case DType::bf16:
+      in_parts(count, [&](int64_t at, int64_t n) {
+        Bf16 high[kPart];
+        int16_t low[kPart];
+        get(t.values, first + at, high, n);
+        if (t.beside) get(t.beside, first + at, low, n);
+        for (int64_t i = 0; i < n; ++i) {
+          values[at + i] =
+              t.beside ? SplitFloat{high[i], low[i]}.whole() : static_cast<float>(high[i]);
+        }
+      });
+      return;
+    case DType::u8:
+      in_parts(count, [&](int64_t at, int64_t n) {
+        CodedPart part;
+        get(t.values, first + at, part.codes, n);
+        get(t.beside, (first + at) / kMomentBlock, part.scales, block_count(n));
+        decode(part, values + at, n, t.coding == Coding::second_moment);
+      });
+      return;
+    default:
+      throw Bug("state: " + t.name + " is stored as " + dtype_name(t.type));
+  }
+}
+
+void State::write(const StateTensor& t, int64_t first, const float* values, int64_t count) {
+  switch (t.type) {
+    case DType::f32:
+      put(t.values, first, values, count);
+      return;
+    case DType::bf16:
+      in_parts(count, [&](int64_t at, int64_t n) {
+        Bf16 high[kPart];
+        int16_t low[kPart];
+        for (int64_t i = 0; i < n; ++i) {
+          const SplitFloat parts = SplitFloat::of(values[at + i]);
+          high[i] = t.beside ? parts.high : Bf16::nearest(values[at + i]);
+          low[i] = parts.low;
+        }
+        put(t.values, first + at, high, n);
+        if (t.beside) put(t.beside, first + at, low, n);
+      });
+      return;
+    case DType::u8:
+      in_parts(count, [&](int64_t at, int64_t n) {
+        CodedPart part;
+        encode(part, values + at, n, t.coding == Coding::second_moment);
+        put(t.values, first + at, part.codes, n);
+        put(t.beside, (first + at) / kMomentBlock, part.scales, block_count(n));
+      });
+      return;
+    default:
+      throw Bug("state: " + t.name + " is stored as " + dtype_name(t.type));
+  }
+}
+
+}  // namespace ebb

@@ -1,0 +1,82 @@
+// The state of a run - weights, moments, average - as tensors of fp32, however the plan stores it.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "kernels/moment_code.h"
+#include "model/optimizer.h"
+#include "model/step.h"
+#include "run/run_memory.h"
+
+namespace ebb {
+
+struct StateTensor {
+  std::string name;  // "blocks.3.attn.qkv.weight", "m.blocks.3.attn.qkv.weight"
+  std::string layer;
+  Purpose purpose;
+  Shape shape;
+  DType type;  // of the buffer that has this name
+  Coding coding;
+  Buf values;       // that buffer
+  Buf beside = {};  // what completes it
+
+  int64_t count() const { return element_count(shape); }
+};
+
+// All must outlive it. Values are read and written in parts, so that nothing of a tensor's size is
+// taken besides.
+class State {
+ public:
+  // What the plan's program has of it; `spec` says how the step keeps it.
+  State(const Plan& plan, RunMemory& memory, const DitConfig& config, const StepSpec& spec);
+
+  const std::vector<StateTensor>& tensors() const { return tensors_; }  // as the program has them
+  const StateTensor& at(const std::string& name) const;
+
+  // A part begins at a multiple of kMomentBlock.
+  void read(const StateTensor& tensor, int64_t first, float* values, int64_t count) const;
+  void write(const StateTensor& tensor, int64_t first, const float* values, int64_t count);
+
+  // Of a tensor that the host reaches as fp32: all of it; else null.
+  float* whole(const StateTensor& tensor) const {
+    if (tensor.type != DType::f32) return nullptr;
+    return reinterpret_cast<float*>(memory_.host(plan_, tensor.values).data());
+  }
+
+  // fill(values, first, count) for every part, in order; what is whole is one part.
+  template <typename Fill>
+  void fill(const StateTensor& tensor, Fill fill) {
+    if (float* all = whole(tensor)) return fill(all, int64_t{0}, tensor.count());
+    constexpr int64_t kPart = 64 * kMomentBlock;
+    float part[kPart];
+    for (int64_t first = 0; first < tensor.count(); first += kPart) {
+      const int64_t count = std::min(kPart, tensor.count() - first);
+      fill(part, first, count);
+      write(tensor, first, part, count);
+    }
+  }
+
+  // fill(values) for all of it at once: for what is small.
+  template <typename Fill>
+  void fill_whole(const StateTensor& tensor, Fill fill) {
+    if (float* all = whole(tensor)) return fill(all);
+    std::vector<float> all(tensor.count());
+    fill(all.data());
+    write(tensor, 0, all.data(), tensor.count());
+  }
+
+ private:
+  // Elements of a buffer, wherever it lies.
+  template <typename T>
+  void get(Buf b, int64_t first, T* values, int64_t count) const;
+  template <typename T>
+  void put(Buf b, int64_t first, const T* values, int64_t count);
+
+  const Plan& plan_;
+  RunMemory& memory_;
+  std::vector<StateTensor> tensors_;
+};
+
+}  // namespace ebb
