@@ -17,7 +17,8 @@ DrawingProgress::DrawingProgress(StatusLine& line, bool aside)
 void DrawingProgress::show(const DrawingRecord& r) {
   const int64_t batches = (r.count + r.together - 1) / r.together;
   const auto all = static_cast<double>(batches * r.steps);
-  const auto done = static_cast<double>(r.drawn / r.together * r.steps + r.step);
+  const int64_t whole_batches = r.drawn / r.together;
+  const auto done = static_cast<double>(whole_batches * r.steps + r.step);
   const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
   const bool last = done == all, plain = cadence_.due();
   if (last && !aside_) {

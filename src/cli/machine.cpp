@@ -44,7 +44,7 @@ void print_machine(const Machine& machine) {
 
 }  // namespace
 
-int run_machine(Settings s) {
+int run_machine(Settings s) {  // NOLINT(performance-unnecessary-value-param): as every verb
   const Machine machine = resolve_machine(s);
   if (s.json) {
     fmt::print("{}\n", machine_json(machine));
