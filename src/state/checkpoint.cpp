@@ -30,7 +30,8 @@ std::optional<int64_t> step_in(const std::string& name) {
   if (!name.starts_with(kBegin)) return std::nullopt;
   std::from_chars(name.data() + kBegin.size(), name.data() + name.size(), step);
   const bool own = step >= 0 && checkpoint_path("", step).filename() == name;
-  return own ? std::optional(step) : std::nullopt;
+  if (!own) return std::nullopt;
+  return step;
 }
 
 std::string field(const SafetensorsReader& file, const char* key) {
