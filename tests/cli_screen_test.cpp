@@ -80,9 +80,10 @@ class CliScreen : public CliTest {
   int code_without_reader(const std::string& words) const {
     const char* other = std::getenv("EBB_BINARY");
     const std::string program = other ? other : EBB_BINARY;
-    const std::string script = "cd " + folder_.string() + " && bash -c '(sleep 0.3; exec " +
-                               program + " " + words +
-                               " 2> err.txt) | true; exit ${PIPESTATUS[0]}'";
+    const std::string script = "cd " + folder_.string() +
+                               " && EBB_CALIBRATION=" + launch_.calibration +
+                               " OMP_NUM_THREADS=1 bash -c '(sleep 0.3; exec " + program + " " +
+                               words + " 2> err.txt) | true; exit ${PIPESTATUS[0]}'";
     const int status = std::system(script.c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }

@@ -148,12 +148,22 @@ TEST(Layers, ADoubtIsATestAndNotARemark) {
   }
 }
 
-TEST(Layers, NoFileIsLongerThanFiveHundredLines) {
+TEST(Layers, NoFileIsLongerThanFourHundredLinesWithoutAReason) {
+  const struct {
+    const char *file, *reason;
+  } longer[] = {{"src/program/ops.h", "the list of every op there is"},
+                {"src/kernels/cpu/attention.cpp", "forward and backward share their tiles"}};
+  size_t found = 0;
   for (const char* folder : {"src", "tests"}) {
     for (const fs::path& file : files_under(folder)) {
-      EXPECT_LE(lines_of(file).size(), 500u) << file;
+      const std::string name = fs::relative(file, kRoot).string();
+      const bool excused = std::any_of(std::begin(longer), std::end(longer),
+                                       [&](const auto& each) { return name == each.file; });
+      found += excused ? 1 : 0;
+      EXPECT_LE(lines_of(file).size(), excused ? 500u : 400u) << file;
     }
   }
+  EXPECT_EQ(found, std::size(longer)) << "a reason without a file";
 }
 
 TEST(Layers, EveryHeaderIsGuardedAndSaysWhatItIsFor) {

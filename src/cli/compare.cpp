@@ -1,23 +1,18 @@
 // The table of solutions. Each row is measured by `ebb bench` in a process of its own, because the
 // peak that counts is a process's.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <system_error>
+#include <set>
 
 #include "base/error.h"
 #include "base/median.h"
 #include "base/text.h"
 #include "cli/resolve.h"
+#include "cli/run_again.h"
 #include "cli/this_machine.h"
 #include "cli/verbs.h"
 #include "machine/process.h"
@@ -33,82 +28,6 @@ using nlohmann::ordered_json;
 Words operator+(Words left, const Words& right) {
   left.insert(left.end(), right.begin(), right.end());
   return left;
-}
-
-// ---- this program, run again -------------------------------------------------------------------
-
-struct Ended {
-  int code = 0;  // of exit, or 128 + the signal
-  std::string out, err;
-};
-
-// A file in memory for what a child writes: unlike a pipe it never has to be emptied in time.
-class Capture {
- public:
-  Capture() : file_(memfd_create("ebb-compare", MFD_CLOEXEC)) {
-    if (file_ < 0) throw std::system_error(errno, std::generic_category(), "memfd_create");
-  }
-  ~Capture() { close(file_); }
-  Capture(const Capture&) = delete;
-  Capture& operator=(const Capture&) = delete;
-  int file() const { return file_; }
-  std::string text() const {
-    std::string text(static_cast<size_t>(lseek(file_, 0, SEEK_END)), '\0');
-    const ssize_t got = pread(file_, text.data(), text.size(), 0);
-    text.resize(static_cast<size_t>(std::max<ssize_t>(0, got)));
-    return text;
-  }
-
- private:
-  int file_;
-};
-
-Ended run_self(const Words& words) {
-  Words all = Words{"ebb"} + words;
-  std::vector<char*> argv;
-  for (std::string& word : all) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  const Capture out, err;
-  const pid_t parent = getpid();
-  const pid_t child = fork();
-  if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
-  if (child == 0) {  // only what is safe between fork and exec
-    // Ctrl-C reaches the whole process group; a signal to the parent alone must not leave the
-    // child measuring for nobody.
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(127);
-    dup2(out.file(), STDOUT_FILENO);
-    dup2(err.file(), STDERR_FILENO);
-    execv("/proc/self/exe", argv.data());
-    _exit(127);
-  }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return {code, out.text(), err.text()};
-}
-
-// What follows "error: " on stderr, and the hint below it.
-std::pair<std::string, std::string> error_and_hint(const Ended& ended) {
-  const Words lines = split(ended.err, '\n');
-  for (size_t i = 0; i < lines.size(); ++i) {
-    if (!lines[i].starts_with("error: ")) continue;
-    const std::string hint = i + 1 < lines.size() ? lines[i + 1] : "";
-    return {lines[i].substr(7), hint.substr(std::min(hint.size(), hint.find_first_not_of(' ')))};
-  }
-  return {"", ""};
-}
-
-// Fails as the child did.
-[[noreturn]] void fail_like(const Ended& ended, const std::string& what) {
-  const auto [error, hint] = error_and_hint(ended);
-  const auto code = static_cast<Exit>(ended.code);
-  if (!error.empty()) fail(code, fmt::format("{}: {}", what, error), hint);
-  std::fputs(ended.err.c_str(), stderr);
-  fail(code, fmt::format("{}: the process that measured it ended with code {}", what, ended.code),
-       ended.code == 128 + SIGKILL ? "the system may have run out of memory: try a smaller --batch"
-                                   : "ebb bench with the same flags may tell more");
 }
 
 // ---- rows --------------------------------------------------------------------------------------
@@ -177,10 +96,12 @@ class ProgressLine {
 
 class Comparison {
  public:
-  // `offload`: a directory, or nothing.
-  Comparison(Words model, int64_t batch, std::string offload)
+  // `offload`: a directory, or nothing. `machine`: a file that describes the one to plan for, or
+  // nothing.
+  Comparison(Words model, int64_t batch, std::string offload, const std::string& machine)
       : model_(std::move(model) + Words{fmt::format("--batch={}", batch)}),
         offload_(std::move(offload)),
+        machine_(machine.empty() ? Words() : Words{"--machine=" + machine}),
         rows_(forced_rows(batch)) {}
 
   void run(int64_t rounds) {
@@ -217,8 +138,8 @@ class Comparison {
   // Of a machine without limits; a budget in `flags` comes later and wins.
   ordered_json plan(const std::string& flags, bool offloads = false) const {
     const Ended ended =
-        run_self(Words{"plan", "--json", "--sample-every=0", "--clip=1", "--memory=1024T"} +
-                 words_of(flags, offloads));
+        run_again(Words{"plan", "--json", "--sample-every=0", "--clip=1", "--memory=1024T"} +
+                  machine_ + words_of(flags, offloads));
     if (ended.code != 0) fail_like(ended, "planning");
     return ordered_json::parse(ended.out);
   }
@@ -270,7 +191,7 @@ class Comparison {
 
   void measure(Row& row) {
     const Ended ended =
-        run_self(Words{"bench", "--json", "--rounds=1"} + words_of(row.flags, row.offloads));
+        run_again(Words{"bench", "--json", "--rounds=1"} + words_of(row.flags, row.offloads));
     if (ended.code == static_cast<int>(Exit::budget)) {
       row.refused = true;
       row.note = error_and_hint(ended).first;
@@ -284,6 +205,7 @@ class Comparison {
 
   const Words model_;
   const std::string offload_;
+  const Words machine_;
   std::vector<Row> rows_;
   int64_t baseline_plan_bytes_ = 0;
 };
@@ -377,10 +299,8 @@ void print_markdown(const Comparison& comparison, const std::string& model, int6
 Words passed_on(const Settings& s) {
   Words words;
   for (const Setting& setting : settings_of("compare")) {
-    if (!s.has(setting.name) || setting.name == "batch" || setting.name == "rounds" ||
-        setting.name == "json" || setting.name == "offload") {
-      continue;
-    }
+    static const std::set<std::string> kOwn = {"batch", "rounds", "json", "offload", "machine"};
+    if (!s.has(setting.name) || kOwn.contains(setting.name)) continue;
     std::string value = setting.get(s);  // as TOML: texts are quoted
     if (value.starts_with('"')) value = value.substr(1, value.size() - 2);
     words.push_back(fmt::format("--{}={}", setting.name, value));
@@ -395,7 +315,7 @@ int run_compare(Settings s) {
   const Words model = passed_on(s);
   const DitConfig config = resolve_model(s, nullptr);  // refuses a wrong model before any process
   const std::string label = model_label(s, config);
-  Comparison comparison(model, s.batch, resolve_offload(s).string());
+  Comparison comparison(model, s.batch, resolve_offload(s).string(), s.machine);
   comparison.run(s.rounds);
   if (s.json) {
     print_json(comparison, label, s.batch);

@@ -271,7 +271,7 @@ List compare_table() {
                     group("measuring", {thread_count(),
                                         whole("rounds", &Settings::rounds, 1,
                                               "how often each row is measured", 1000),
-                                        offload_directory(), json()})}));
+                                        offload_directory(), machine_file(), json()})}));
 }
 
 List inspect_table() {

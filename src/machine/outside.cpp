@@ -13,6 +13,7 @@
 #include "formats/input_file.h"
 #include "formats/json_reader.h"
 #include "machine/process.h"
+#include "plan/machine.h"
 
 namespace ebb {
 
@@ -104,7 +105,7 @@ int64_t measure_outside(int threads) {
   malloc_trim(0);
   // What the program still takes by itself (code not yet run, log lines, names, one picture being
   // encoded), and what this measurement may be above the first.
-  constexpr int64_t kReserve = (3 << 20) + kMeasuringNoise;
+  constexpr int64_t kReserve = kRunningBytes + kMeasuringNoise;
   return process_resident_bytes() + kReserve;
 }
 

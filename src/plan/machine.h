@@ -10,6 +10,10 @@
 
 namespace ebb {
 
+// Of outside_bytes: what a process takes by itself only once it runs (log lines, names, a picture
+// being encoded). Planning may have it before.
+inline constexpr int64_t kRunningBytes = 3 << 20;
+
 struct Machine {
   const Device* device = nullptr;  // outlives it
   std::vector<LaneKind> lanes;

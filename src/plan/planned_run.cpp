@@ -53,7 +53,8 @@ class Planner {
   PlannedRun around(const Candidate& candidate) const {
     PlannedRun made = place(candidate);
     const int64_t own = bookkeeping_bytes(made.plans);
-    const int64_t planning = planning_bytes(own, candidate.choices.offload.any());
+    const int64_t planning = std::max(candidate.looking_bytes - kRunningBytes,
+                                      planning_bytes(own, candidate.choices.offload.any()));
     made.outside_bytes = outside_ + std::max(own, planning - made.plans.arena_bytes);
     made.fits = made.process_bytes() <= spec_.budget_bytes && lanes_hold(made.plans);
     return made;

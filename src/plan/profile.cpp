@@ -266,6 +266,11 @@ Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choice
   written.choices.schedule = plain_schedule(keep);
   const Program program = write_step(sampled, written, *machine.device);
 
+  int64_t own = 0;
+  for (const Op& op : program.ops) own += bookkeeping_bytes(op);
+  for (const Buffer& b : program.buffers) own += bookkeeping_bytes(b);
+  p.looking_bytes = planning_bytes(own, choices.offload.any());
+
   // All gradients live through a loop over whole steps; otherwise they come and go with their
   // block.
   const bool all_gradients = accumulates && !choices.layer_major;

@@ -27,6 +27,7 @@ struct Profile {
   int64_t input_bytes = 0;   // of one block's input
   double fixed_seconds = 0;  // of all that does not depend on the schedule
   int64_t fixed_own_bytes = 0;
+  int64_t looking_bytes = 0;  // that finding all this out took
 
   int shape_of(const BlockShape& shape) const;
 };

@@ -85,24 +85,32 @@ class Fronts {
     return fronts_[bounded ? o.lane : kOnDevice];
   }
 
+  void note_looking(int64_t bytes) { looking_bytes_ = std::max(looking_bytes_, bytes); }
+
   std::vector<Candidate> take() {
     Front::Ordered sorted;
     for (auto& [lane, front] : fronts_) front.take(sorted);
     std::vector<Candidate> all;
     all.reserve(sorted.size());
-    for (auto& [seconds, candidate] : sorted) all.push_back(std::move(candidate));
+    for (auto& [seconds, candidate] : sorted) {
+      candidate.looking_bytes = looking_bytes_;
+      all.push_back(std::move(candidate));
+    }
     return all;
   }
 
  private:
   const Machine& machine_;
+  int64_t looking_bytes_ = 0;
   std::map<Home, Front> fronts_;
 };
 
 // Every schedule of one way to carry out the step, with each way to store the state.
-void offer_schedules(Front& front, const SearchCase& c, const Choices& way,
+void offer_schedules(Fronts& fronts, const SearchCase& c, const Choices& way,
                      const std::vector<KeepSet>& keep) {
+  Front& front = fronts.of(way);
   const Profile profile = profile_step(c.config, c.spec, way, keep, c.machine);
+  fronts.note_looking(profile.looking_bytes);
   const Limits limits = c.machine.limits();
   const auto state = [&](const Choices& choices) -> Estimate {
     return {state_bytes(c.config, c.spec, choices.storage, way.offload, limits),
@@ -142,7 +150,7 @@ std::vector<Candidate> step_candidates(const DitConfig& config, const StepSpec& 
   Fronts fronts(machine);
   KeepOptions keep(c);
   for (const Choices& way : combinations(c, {}, false)) {
-    offer_schedules(fronts.of(way), c, way, keep.of(way));
+    offer_schedules(fronts, c, way, keep.of(way));
   }
   return fronts.take();
 }

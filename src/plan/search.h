@@ -13,7 +13,8 @@ struct Candidate {
   Choices choices;
   int64_t bytes = 0;  // of the arena, if packing leaves no gap
   double seconds = 0;
-  int64_t own_bytes = 0;  // of the plan itself, about: a long one takes more
+  int64_t own_bytes = 0;      // of the plan itself, about: a long one takes more
+  int64_t looking_bytes = 0;  // that the search took, of all candidates the same
 
   // Planning comes before the run, so that the larger of the two counts.
   int64_t total_bytes() const {

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/median.h"
 #include "base/text.h"
+#include "kernels/cpu/pages.h"
 
 namespace ebb {
 
@@ -222,9 +223,9 @@ DiskSpeed measure_disk(const fs::path& directory) {
   // Through less memory than a run's transfers: a budget that holds those must hold this too.
   constexpr int64_t kPart = 1 << 20, kParts = 48;
   constexpr int kRounds = 3;
-  std::vector<std::byte> memory(2 * kPart, std::byte{1});
-  const std::span<std::byte> all(memory);
-  DiskStore store(directory, kPart * kParts, all.first(kPart));
+  // Mapped, not of the heap: a large block that was freed makes the heap keep others.
+  const cpu::Pages memory(2 * kPart);
+  DiskStore store(directory, kPart * kParts, {memory.data(), static_cast<size_t>(kPart)});
   std::byte* values = memory.data() + kPart;
   const auto rate = [&](auto&& one) {
     const auto start = std::chrono::steady_clock::now();

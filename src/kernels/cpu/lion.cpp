@@ -1,7 +1,4 @@
-#include <cmath>
-
 #include "kernels/cpu/kernels.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/parameter.h"
 #include "kernels/moment_code.h"
 
@@ -71,15 +68,6 @@ class LionBlocks {
 
 }  // namespace
 
-void run(const Lion& op, const Call& call) {
-  if (!std::isfinite(call.read(1)[0])) return;
-  const LionBlocks blocks(op, call);
-  parallel_range(op.blocks(), 16, kMomentBlock, [&](int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; ++block) {
-      const int64_t first = block * kMomentBlock;
-      blocks.run(first, std::min(kMomentBlock, op.n - first));
-    }
-  });
-}
+void run(const Lion& op, const Call& call) { run_blocks<LionBlocks>(op, call); }
 
 }  // namespace ebb::cpu

@@ -2,10 +2,13 @@
 // their way through fp32, however they are stored.
 #pragma once
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "base/float16.h"
 #include "kernels/cpu/call.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/random_bits.h"
 #include "kernels/cpu/vec.h"
 
@@ -81,5 +84,18 @@ class Parameter {
   const Call& call_;
   const int ema_;  // in updates; -1: no average, or not its turn
 };
+
+// blocks.run(first, n) for every block of the op's n elements, unless its norm is not finite.
+template <typename Blocks, typename AnyUpdate>
+void run_blocks(const AnyUpdate& op, const Call& call) {
+  if (!std::isfinite(call.read(1)[0])) return;
+  const Blocks blocks(op, call);
+  parallel_range(op.blocks(), 16, kMomentBlock, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t first = block * kMomentBlock;
+      blocks.run(first, std::min(kMomentBlock, op.n - first));
+    }
+  });
+}
 
 }  // namespace ebb::cpu

@@ -155,15 +155,6 @@ class AdamBlocks {
 
 }  // namespace
 
-void run(const AdamW& op, const Call& call) {
-  if (!std::isfinite(call.read(1)[0])) return;
-  const AdamBlocks blocks(op, call);
-  parallel_range(op.blocks(), 16, kMomentBlock, [&](int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; ++block) {
-      const int64_t first = block * kMomentBlock;
-      blocks.run(first, std::min(kMomentBlock, op.n - first));
-    }
-  });
-}
+void run(const AdamW& op, const Call& call) { run_blocks<AdamBlocks>(op, call); }
 
 }  // namespace ebb::cpu

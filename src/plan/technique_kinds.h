@@ -1,0 +1,76 @@
+// What the entries of the table of techniques are made with, and the entries themselves.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "plan/techniques.h"
+
+namespace ebb {
+
+inline constexpr const char* kAuto = "auto";
+
+inline bool accumulates(const StepSpec& spec, int64_t micro_batch) {
+  return micro_batch_count(spec.batch, micro_batch) > 1;
+}
+
+// Words that each stand for a value; kAuto for none.
+template <typename T>
+using Words = std::vector<std::pair<std::string, T>>;
+
+template <typename T>
+void decide_by(const Words<T>& words, std::optional<T> Decisions::*member, Technique& t) {
+  t.values = kAuto;
+  for (const auto& [name, value] : words) t.values += "|" + name;
+  t.decide = [=, values = t.values](Decisions& d, const std::string& word,
+                                    const std::string& where) {
+    d.*member = std::nullopt;
+    if (word == kAuto) return;
+    for (const auto& [name, value] : words) {
+      if (word == name) d.*member = value;
+    }
+    if (d.*member) return;
+    fail(Exit::usage, fmt::format("{}: found '{}', wanted {}{}", where, printable(word), values,
+                                  did_you_mean(word, split(values, '|'))));
+  };
+  t.decided = [=](const Decisions& d) -> std::string {
+    for (const auto& [name, value] : words) {
+      if (d.*member == value) return name;
+    }
+    return kAuto;
+  };
+}
+
+// One choice for each of `values`, or the one decided on.
+template <typename T>
+std::vector<Choices> each_of(const Choices& before, const std::vector<T>& values,
+                             const std::optional<T>& decided, T& (*of)(Choices&)) {
+  std::vector<Choices> all;
+  for (const T& value : decided ? std::vector<T>{*decided} : values) {
+    Choices made = before;
+    of(made) = value;
+    all.push_back(std::move(made));
+  }
+  return all;
+}
+
+// ---- the entries: exact ones, those that store numbers in fewer bits, and the optimizer
+
+Technique recompute_technique();
+Technique micro_batches_technique();
+Technique order_technique();
+Technique release_technique();
+Technique offload_technique();
+Technique precision_technique();
+Technique gradients_technique();
+Technique moments_technique();
+Technique average_technique();
+Technique optimizer_technique();
+
+}  // namespace ebb

@@ -1,0 +1,183 @@
+// The exact techniques: they change no bit of any result.
+#include <algorithm>
+
+#include "plan/technique_kinds.h"
+
+namespace ebb {
+
+namespace {
+
+// The batch in 1, 2, 3, 4, 6, 8, 12, 16 ... parts, as equal as they can be.
+std::vector<int64_t> micro_batch_sizes(int64_t batch) {
+  std::vector<int64_t> sizes;
+  for (int64_t power = 1; power <= batch; power *= 2) {
+    for (const int64_t parts : {power, power + power / 2}) {
+      const int64_t size = (batch + parts - 1) / parts;
+      if (sizes.empty() || size < sizes.back()) sizes.push_back(size);
+    }
+  }
+  return sizes;
+}
+
+constexpr const char* kCheap = "attn-in+mlp-in+gelu+x1";  // no matrix product makes any of these
+
+}  // namespace
+
+Technique micro_batches_technique() {
+  Technique t{"accumulate", Exactness::exact, "micro-batch", "N|auto",
+              "samples that go through the network together"};
+  t.decide = [](Decisions& d, const std::string& word, const std::string& where) {
+    d.micro_batch = std::nullopt;
+    if (word == kAuto) return;
+    constexpr int64_t kMost = 1 << 20;
+    const int64_t size = parse_int(word, where);
+    if (size < 1 || size > kMost) {
+      fail(Exit::usage, fmt::format("{}: found {}, wanted 1 to {}", where, size, kMost));
+    }
+    d.micro_batch = size;
+  };
+  t.decided = [](const Decisions& d) {
+    return d.micro_batch ? fmt::format("{}", *d.micro_batch) : kAuto;
+  };
+  t.settle = [](Decisions& d, const Choices& c) { d.micro_batch = c.micro_batch; };
+  t.offer = [](const Choices& before, const SearchCase& c) {
+    return each_of<int64_t>(before, micro_batch_sizes(c.spec.batch), c.decisions.micro_batch,
+                            [](Choices& made) -> int64_t& { return made.micro_batch; });
+  };
+  t.setting = [](const DitConfig&, const StepSpec& spec) -> std::string {
+    if (!accumulates(spec, spec.choices.micro_batch)) return "";
+    const std::vector<Part> parts = micro_batches(spec.batch, spec.choices.micro_batch);
+    const std::string equal = fmt::format("{} x {}", parts[0].count, parts[0].size);
+    return parts.size() == 1 ? equal : fmt::format("{} + {}", equal, parts[1].size);
+  };
+  t.rows = [](int64_t batch) {
+    std::vector<ComparedRow> rows;
+    const int64_t quarter = std::max<int64_t>(1, batch / 4);
+    for (const int64_t size : {quarter, int64_t{1}}) {
+      if (size >= batch || (!rows.empty() && size == quarter)) continue;
+      const std::string word = fmt::format("{}", size);
+      rows.push_back({"micro-batch " + word, {{"micro-batch", word}}});
+    }
+    return rows;
+  };
+  return t;
+}
+
+Technique order_technique() {
+  Technique t{"layer-major", Exactness::exact, "order", "",
+              "micro-batches one after the other, or layer by layer"};
+  decide_by<bool>({{"batch", false}, {"layer", true}}, &Decisions::layer_major, t);
+  // With one micro-batch both orders are the same.
+  t.offer = [](const Choices& before, const SearchCase& c) {
+    const bool several = accumulates(c.spec, before.micro_batch);
+    return each_of<bool>(before, several ? std::vector{false, true} : std::vector{false},
+                         c.decisions.layer_major,
+                         [](Choices& made) -> bool& { return made.layer_major; });
+  };
+  t.setting = [](const DitConfig&, const StepSpec& spec) {
+    const Choices& c = spec.choices;
+    return c.layer_major && accumulates(spec, c.micro_batch) ? "on" : "";
+  };
+  t.off = "batch";
+  return t;
+}
+
+Technique release_technique() {
+  Technique t{"release", Exactness::exact, "release", "",
+              "update each parameter as soon as its gradient is complete"};
+  decide_by<bool>({{"on", true}, {"off", false}}, &Decisions::release, t);
+  t.offer = [](const Choices& before, const SearchCase& c) {
+    const bool several = accumulates(c.spec, before.micro_batch);
+    std::vector<Choices> all;
+    for (const bool release : {false, true}) {
+      if (c.decisions.release.value_or(release) != release) continue;
+      if (release && (!c.spec.update || (several && !before.layer_major))) continue;
+      // Without release the order of layers only takes memory.
+      if (!release && before.layer_major && !c.decisions.layer_major) continue;
+      all.push_back(before);
+      all.back().release = release;
+    }
+    return all;
+  };
+  t.setting = [](const DitConfig&, const StepSpec& spec) {
+    if (!spec.choices.release || !spec.update) return "";
+    return spec.norm_first() ? "two passes" : "one pass";
+  };
+  t.off = "off";
+  t.rows = [](int64_t) -> std::vector<ComparedRow> {
+    return {{"release", {{"release", "on"}}, "two passes: clipping needs the norm first"},
+            {"release, --clip 0",
+             {{"release", "on"}, {"clip", "0"}},
+             "one pass: for training that does not clip"}};
+  };
+  return t;
+}
+
+Technique recompute_technique() {
+  Technique t{"recompute", Exactness::exact, "recompute", "auto|none|all|A+B",
+              "tensors that every block computes again in its backward pass"};
+  t.decide = [](Decisions& d, const std::string& word, const std::string& where) {
+    d.keep = std::nullopt;
+    if (word != kAuto) d.keep = KeepSet::all_but(word, where);
+  };
+  t.decided = [](const Decisions& d) { return d.keep ? d.keep->recomputed() : kAuto; };
+  t.setting = [](const DitConfig& config, const StepSpec& spec) -> std::string {
+    const auto again = block_choices(spec.choices.schedule, config.depth());
+    const int64_t kept = std::count(again.begin(), again.end(), BlockChoice{KeepSet::all(), 1});
+    if (spec.choices.schedule.empty() || kept == config.depth()) return "";
+    return fmt::format("{} of {} blocks", config.depth() - kept, config.depth());
+  };
+  t.off = "none";
+  t.rows = [](int64_t batch) {
+    std::vector<ComparedRow> rows = {
+        {"recompute cheap tensors", {{"recompute", kCheap}}},
+        {"recompute all", {{"recompute", "all"}}},
+        {"recompute cheap tensors + release", {{"recompute", kCheap}, {"release", "on"}}}};
+    if (batch == 1) return rows;
+    const std::string quarter = fmt::format("{}", std::max<int64_t>(1, batch / 4));
+    rows.push_back({fmt::format("micro-batch {} + recompute all", quarter),
+                    {{"recompute", "all"}, {"micro-batch", quarter}}});
+    // Layer by layer the blocks of the whole batch wait for their backward pass together: that is
+    // only small when they keep nothing.
+    rows.push_back(
+        {"micro-batch 1 + recompute all + layer-major + release",
+         {{"recompute", "all"}, {"micro-batch", "1"}, {"order", "layer"}, {"release", "on"}}});
+    return rows;
+  };
+  return t;
+}
+
+// A parameter's state goes away after its update: with release, while the next layer runs.
+Technique offload_technique() {
+  Technique t{"offload", Exactness::exact, "offload"};
+  t.offer = [](const Choices& before, const SearchCase& c) {
+    std::vector<Choices> all = {before};
+    for (size_t lane = 0; lane < c.machine.lanes.size(); ++lane) {
+      const auto add = [&](bool state, bool weights, bool inputs) {
+        all.push_back(before);
+        all.back().offload = {state, weights, inputs, static_cast<Home>(lane),
+                              c.machine.lanes[lane].memory_bytes};
+      };
+      add(false, false, true);
+      if (!before.release) continue;
+      for (const bool inputs : {false, true}) {
+        for (const bool weights : {false, true}) add(true, weights, inputs);
+      }
+    }
+    return all;
+  };
+  t.setting = [](const DitConfig&, const StepSpec& spec) -> std::string {
+    const Offload& o = spec.choices.offload;
+    if (!o.any()) return "";
+    std::string what = o.state ? "moments, average" : "";
+    if (o.weights) what += ", weights";
+    if (o.inputs) what += what.empty() ? "block inputs" : ", block inputs";
+    return what;
+  };
+  t.reluctance = [](const Choices& c) {
+    return c.offload.state + c.offload.weights + c.offload.inputs;
+  };
+  return t;
+}
+
+}  // namespace ebb
