@@ -6,18 +6,12 @@
 #include "fuzz.h"
 #include "model/sampler.h"
 #include "model/step.h"
+#include "no_device.h"
 #include "plan/packing.h"
 #include "state/weights_model.h"
 
 namespace ebb {
 namespace {
-
-// Nothing runs here.
-class NoDevice final : public Device {
- public:
-  int64_t scratch_bytes(const OpParams&) const override { return 0; }
-  void run(const OpParams&, const Call&) const override { std::abort(); }
-};
 
 void describe(const DitConfig& config) {
   constexpr int64_t kMostDepth = 8;  // for speed
@@ -34,7 +28,7 @@ int64_t bytes_of(const Program& program) {
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
     if (buffer.bytes() < 1) std::abort();
-    if (!lives[i].empty()) blocks.push_back({aligned(buffer.bytes()), lives[i]});
+    if (!lives[i].empty()) blocks.push_back({Limits{}.aligned(buffer.bytes()), lives[i]});
   }
   return liveness_bound(blocks);
 }
