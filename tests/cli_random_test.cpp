@@ -73,6 +73,7 @@ TEST_F(CliMemoryRandom, RunsStayWithinAControlGroupOfTheirBudget) {
     EXPECT_EQ(resumed.code, 0) << resumed.story();
     EXPECT_EQ(group.kills(), 0);
     EXPECT_LE(log(out).back()["process_peak_bytes"], budget);
+    if (wanted && i % 10 == 9) std::printf("%d of %d runs\n", i + 1, runs), std::fflush(stdout);
     EXPECT_LE(log(out).back()["arena_peak_bytes"], budget);
     fs::remove_all(at(out));
   }
