@@ -127,6 +127,23 @@ TEST_F(Lanes, TwoStandSideBySide) {
   EXPECT_EQ(in_memory, trained(options("second", floor_of(with_lane(kAmple, 1e9))), both, true));
 }
 
+// Pictures come after the last step: who stops there has stopped the run.
+TEST_F(Lanes, ARunThatIsAskedToStopAfterItsLastStepWasStopped) {
+  struct Counting : RunSink {
+    void step(const StepRecord& record) override { done = record.step; }
+    int64_t done = 0;
+  } sink;
+  const TrainOptions o = options("stopped", kAmple);
+  const Machine machine = middling_machine();
+  const PlannedRun planned = plan_fitting_run(run_spec(o, &source_), machine);
+  RunControl control;
+  control.stop = [&] { return sink.done == o.steps; };
+  const Trained trained = train(o, source_, planned, machine, {&sink}, control);
+  EXPECT_EQ(trained.steps, o.steps);
+  EXPECT_TRUE(trained.stopped);
+  EXPECT_TRUE(std::filesystem::exists(checkpoint_path(o.out, o.steps)));
+}
+
 TEST_F(Lanes, SeveralRunsLiveInOneProcess) {
   const Machine machine = middling_machine();
   const TrainOptions o = options("one", kAmple);

@@ -74,7 +74,7 @@ class Trainer {
 
  private:
   Trained finish() {
-    if (done_ < o_.steps) {
+    if (control_.stop()) {  // perhaps while the last pictures were drawn
       if (saved_ != done_) save();
       return {done_, true};
     }

@@ -60,7 +60,7 @@ Scalars step_scalars(const TrainOptions& options, int64_t k, int64_t updates);
 
 struct Trained {
   int64_t steps = 0;     // done in all
-  bool stopped = false;  // before options.steps, because it was asked to; the state is saved
+  bool stopped = false;  // because it was asked to; the state is saved
 };
 
 // Runs what was planned until options.steps or until it is asked to stop. Fails with Exit::usage
