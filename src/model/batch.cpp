@@ -28,7 +28,7 @@ Shape Batch::image(int64_t samples) const {
   return {samples, config_.channels, config_.image_size, config_.image_size};
 }
 
-Buf Batch::samples(Buf whole, const Part& part) {
+Buf Batch::of(Buf whole, const Part& part) {
   if (!whole || micro_batch_count(spec_.batch, spec_.choices.micro_batch) == 1) return whole;
   Shape shape = b_.shape(whole);
   const int64_t each = element_count(shape) / shape[0];
@@ -54,9 +54,9 @@ void Batch::take(Taken& taken, const Part& part) {
 
 Buf Batch::clean(const Part& part, const Taken& taken) {
   const Feeding& feeding = spec_.feeding;
-  if (!feeding.by_feed) return samples(x_, part);
+  if (!feeding.by_feed) return of(x_, part);
   if (feeding.type == DType::f32 && !feeding.mirror) return taken.stored;
-  const Buf x = b_.buffer(kBatchX, image(part.size), Purpose::data);
+  const Buf x = b_.buffer(kBatchX, image(part.size));
   b_.emit("samples.read",
           ReadSamples{part.size, config_.channels, config_.image_size, feeding.type, feeding.mirror,
                       spec_.batch, part.first},
@@ -64,23 +64,28 @@ Buf Batch::clean(const Part& part, const Taken& taken) {
   return x;
 }
 
-Batch::Noised Batch::noised(const Part& part, const Taken& taken) {
+Batch::Samples Batch::samples(const Part& part, const Taken& taken) {
   const int64_t B = part.size;
   const int64_t n = config_.channels * config_.pixels();
-  Noised s{clean(part, taken), samples(noise_, part), samples(t_, part), taken.labels, {}};
-  if (y_) s.y = samples(y_, part);
+  Samples s{clean(part, taken), of(noise_, part), of(t_, part), taken.labels};
+  if (y_) s.y = of(y_, part);
   if (!spec_.given_noise) {
     s.noise = b_.buffer(kBatchNoise, image(B));
     b_.emit("noise", FillNormal{B, n, Stream::noise, part.first}, {}, {s.noise});
     s.t = b_.buffer(kBatchTime, {B});
     b_.emit("times", DrawTimes{B, config_.objective, spec_.time_sampling, part.first}, {}, {s.t});
   }
-  s.xt = b_.buffer("batch.xt", image(B));
-  b_.emit("diffuse", Diffuse{B, n, config_.objective}, {s.x, s.noise, s.t}, {s.xt});
   return s;
 }
 
-Buf Batch::shown_labels(const Noised& s, const Part& part) {
+Buf Batch::noised(const Samples& s, const Part& part) {
+  const int64_t n = config_.channels * config_.pixels();
+  const Buf xt = b_.buffer("batch.xt", image(part.size));
+  b_.emit("diffuse", Diffuse{part.size, n, config_.objective}, {s.x, s.noise, s.t}, {xt});
+  return xt;
+}
+
+Buf Batch::shown_labels(const Samples& s, const Part& part) {
   if (!s.y || spec_.given_noise || spec_.label_drop == 0) return s.y;
   const Buf y = b_.buffer("batch.y_dropped", {part.size}, Purpose::data, DType::i32);
   b_.emit("drop_labels", DropLabels{part.size, config_.null_label(), spec_.label_drop, part.first},

@@ -20,15 +20,16 @@ class Batch {
 
   // The samples of a part whose turn it is. Noise and times are functions of a sample's place: they
   // are drawn wherever they are needed rather than kept.
-  struct Noised {
-    Buf x, noise, t, y, xt;
+  struct Samples {
+    Buf x, noise, t, y;
   };
-  Noised noised(const Part& part, const Taken& taken);
+  Samples samples(const Part& part, const Taken& taken);
+  Buf noised(const Samples& samples, const Part& part);
   // The labels that the network sees: some are dropped.
-  Buf shown_labels(const Noised& samples, const Part& part);
+  Buf shown_labels(const Samples& samples, const Part& part);
 
   // A part of a tensor that has a row for each sample of the batch: those whose turn it is.
-  Buf samples(Buf whole, const Part& part);
+  Buf of(Buf whole, const Part& part);
 
  private:
   Buf host_input(const char* name, Shape shape, DType type = DType::f32);

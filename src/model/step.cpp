@@ -197,8 +197,9 @@ class StepWriter {
   }
 
   Dit::Input network_input(Way& way) {
-    const Batch::Noised s = batch_.noised(way.part, way.taken);
-    return {s.xt, s.t, batch_.shown_labels(s, way.part)};
+    const Batch::Samples s = batch_.samples(way.part, way.taken);
+    const Buf xt = batch_.noised(s, way.part);
+    return {xt, s.t, batch_.shown_labels(s, way.part)};
   }
 
   void embed(Way& way) {
@@ -214,8 +215,8 @@ class StepWriter {
   }
 
   void turn(Way& way) {
-    const Buf output = output_ ? batch_.samples(output_, way.part)
-                               : b_.buffer(kOutput, output_shape(way.part.size));
+    const Buf output =
+        output_ ? batch_.of(output_, way.part) : b_.buffer(kOutput, output_shape(way.part.size));
     const Dit::Final f = way.model.finish(b_, output, way.x[config_.depth()], way.silu_c);
     way.gradient = way.model.finish_backward(b_, f, loss(way, output));
   }
@@ -224,13 +225,13 @@ class StepWriter {
   Buf loss(Way& way, Buf output) {
     const int64_t B = way.part.size;
     const auto weight = static_cast<float>(1.0 / static_cast<double>(spec_.batch));
-    const Batch::Noised s = batch_.noised(way.part, way.taken);
+    const Batch::Samples s = batch_.samples(way.part, way.taken);
     const Buf losses = b_.buffer("losses", {B});
     const Buf doutput = b_.buffer("d.output", b_.shape(output));
     if (config_.objective == Objective::ddpm) {
       b_.emit("loss.ddpm",
               DdpmLoss{B, config_.channels, config_.pixels(), config_.learn_sigma, weight},
-              {output, s.x, s.noise, s.xt, s.t}, {losses, doutput});
+              {output, s.x, s.noise, batch_.noised(s, way.part), s.t}, {losses, doutput});
     } else {
       b_.emit("loss.flow",
               FlowLoss{B, config_.channels, config_.pixels(), config_.learn_sigma, weight},

@@ -29,6 +29,8 @@ struct Feeding {
   int64_t memory_bytes = 0;  // resident, that the feed works in
 };
 
+inline constexpr int64_t kMostBatch = 1 << 20;  // batches are counted up to this
+
 struct StepSpec {
   // Released gradients are used only when all are known to be finite, or to be clipped. One that is
   // too large for fp16 must keep every update from happening.
