@@ -59,6 +59,17 @@ DitConfig resolve_model(Settings& s, const DataInfo* data) {
     if (s.heads == 0) s.heads = size.heads;
     if (s.patch == 0) s.patch = size.patch;
   }
+  if (!s.shapes.empty()) {
+    const std::string where = s.has("shapes") ? s.given.at("shapes") : "--shapes";
+    const int64_t blocks = std::ssize(parse_shapes(s.shapes, where));
+    if (s.has("depth") && s.depth != blocks) {
+      fail(Exit::usage,
+           fmt::format("{}: found {} blocks, but {} is {}", where, blocks, s.given.at("depth"),
+                       s.depth),
+           "leave --depth out: the shapes say it");
+    }
+    s.depth = blocks;
+  }
   if (s.depth == 0 || s.heads == 0 || s.patch == 0) {
     fail(Exit::usage, "--width: without --model, --depth, --heads and --patch are needed too");
   }
@@ -90,6 +101,7 @@ DitConfig resolve_model(Settings& s, const DataInfo* data) {
   c.channels = s.channels;
   c.classes = s.classes;
   set_blocks(c, s.depth, s.heads);
+  if (!s.shapes.empty()) c.blocks = parse_shapes(s.shapes, "--shapes");
   validate(c);
   return c;
 }
@@ -103,9 +115,14 @@ void say_default_model(const Settings& s) {
 std::string model_label(const Settings& s, const DitConfig& c) {
   if (!s.model.empty()) {
     const NamedSize size = named_size(s.model, "--model");
-    if (size.width == c.width && size.depth == c.depth() && size.patch == c.patch) return s.model;
+    const bool same = size.width == c.width && size.depth == c.depth() && size.patch == c.patch;
+    if (same && s.shapes.empty()) return s.model;
   }
-  return fmt::format("DiT {}x{}/{}", c.width, c.depth(), c.patch);
+  const std::string label = fmt::format("DiT {}x{}/{}", c.width, c.depth(), c.patch);
+  if (s.shapes.empty()) return label;
+  constexpr size_t kShort = 24;
+  const std::string shapes = shapes_text(c.blocks);
+  return label + (shapes.size() <= kShort ? " of " + shapes : " of several shapes");
 }
 
 SamplerSpec resolve_sampler(const Settings& s, const DitConfig& c, bool pixels) {
