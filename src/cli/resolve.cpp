@@ -202,7 +202,7 @@ TrainOptions resolve_training(Settings& s, const DitConfig& config, const DataIn
   }
   if (o.sample_every > 0) {
     o.sampler = resolve_sampler(s, config, data == nullptr || data->pixels);
-    if (!o.step.ema) o.sampler.weights_prefix = "";
+    if (!o.step.ema) o.sampler->weights_prefix = "";
     constexpr int64_t kMostClasses = 8, kMostTogether = 64;
     static const std::vector<std::string> kNoNames;
     o.sample_classes =
@@ -212,7 +212,7 @@ TrainOptions resolve_training(Settings& s, const DitConfig& config, const DataIn
                             s.has("sample-classes") ? s.given.at("sample-classes") : "",
                             config.classes, data != nullptr ? data->class_names : kNoNames);
     o.samples_each = s.count;
-    o.sampler.batch = std::min(std::ssize(o.sample_classes) * s.count, kMostTogether);
+    o.sampler->batch = std::min(std::ssize(o.sample_classes) * s.count, kMostTogether);
   }
   return o;
 }
