@@ -59,12 +59,12 @@ void sweep_leftovers(const OutputSpec& output) {
 int run_sample(Settings s) {
   need(s, "from");
   need(s, "out");
-  const Machine machine = resolve_machine(s);
-  const int64_t budget = resolve_budget(s, machine);
+  const MeasuredMachine measured = resolve_machine(s);
+  const Machine& machine = inside(measured);
+  const int64_t budget = resolve_budget(s, measured);
   const SafetensorsReader file(checkpoint_of(s.from), Exit::disk, header_limit(budget));
   const CheckpointInfo info = read_info(file);
   SamplerSpec spec = resolve_sampler(s, info.config, info.pixels);
-  if (s.weights == "raw") spec.weights_prefix = "";
   OutputSpec where{s.out, info.config, info.pixels, classes_of(s, info), s.count};
   name_classes(where, info.data.names);
   constexpr int64_t kMostTogether = 64;
