@@ -34,9 +34,9 @@ struct Pictures {
 class Api : public testing::Test {
  protected:
   // A machine that nobody has measured: read from a file, as a user would.
-  MeasuredMachine machine() const {
+  MeasuredMachine machine(int threads = 1) const {
     const auto file = folder_.path() / "machine.json";
-    std::ofstream(file) << machine_json(middling_machine(cpu_device(1)));
+    std::ofstream(file) << machine_json(middling_machine(cpu_device(threads)));
     return MeasuredMachine::read(file);
   }
   static Model model() {

@@ -74,9 +74,10 @@ TEST_F(Api, RunsDoNotDisturbEachOther) {
 }
 
 TEST_F(Api, RunsInTwoThreadsDoNotDisturbEachOther) {
+  const TrainingPlan of_two(machine(2), model(), training(), pictures_.data());
   ebb::Run alone(plan());
   train(alone, 6);
-  ebb::Run one(plan()), two(plan());
+  ebb::Run one(of_two), two(of_two);
   std::thread beside([&] { train(one, 6); });
   train(two, 6);
   beside.join();
@@ -168,16 +169,15 @@ TEST_F(Api, DrawingIsAFunctionOfTheSeed) {
 
 TEST_F(Api, DrawingCanBeWatchedAndStopped) {
   ebb::Run run(plan());
-  const std::vector<int32_t> labels = {0, 1};
   int64_t taken = 0, seen = 0;
   DrawingCalls calls;
   calls.take = [&](int64_t, int64_t count, const float*) { taken += count; };
   calls.watch = [&](int64_t, int64_t step) { seen = step; };
-  EXPECT_TRUE(run.draw(labels, 1, calls));
+  EXPECT_TRUE(run.draw(2, 1, calls));
   EXPECT_EQ(taken, 2);
   EXPECT_EQ(seen, 4);
   calls.stop = [] { return true; };
-  EXPECT_FALSE(run.draw(labels, 1, calls));
+  EXPECT_FALSE(run.draw(2, 1, calls));
   EXPECT_EQ(taken, 2);
 }
 
@@ -228,6 +228,35 @@ TEST_F(Api, ModelsAreNamedOrEvenOrUneven) {
   uneven.depth = 2;
   expect_error(Exit::usage, "--depth: found 2, but there are shapes of 3 blocks",
                [&] { TrainingPlan(machine(), uneven, training()); });
+}
+
+TEST_F(Api, ASavedModelDrawsWhatItsRunDrew) {
+  const auto file = folder_.path() / "model.safetensors";
+  ebb::Run run(plan());
+  train(run, 5);
+  run.save(file);
+  const std::vector<int32_t> labels = {0, 1, 1, 0, 1};
+  const auto expected = run.draw(labels, 5);
+
+  SavedModel model(machine(), file, int64_t{1} << 30);
+  EXPECT_EQ(model.steps_done(), 5);
+  EXPECT_EQ(model.classes(), 2);
+  EXPECT_TRUE(model.pictures());
+  expect_error(Exit::usage, "found no plan", [&] { model.draw(labels, 5); });
+  // As many together as the run has: the last digits depend on it.
+  model.plan(training().drawing, {16, 0, true});
+  EXPECT_EQ(model.together(), 16);
+  EXPECT_EQ(model.draw(labels, 5), expected);
+  model.plan(training().drawing, {5, 0, false});
+  const auto fewer = model.draw(labels, 5);
+  for (size_t i = 0; i < fewer.size(); ++i) EXPECT_NEAR(fewer[i], expected[i], 1e-4);
+  expect_error(Exit::usage, "draw: found label 2 for sample 0, wanted 0 to 1",
+               [&] { model.draw(std::vector<int32_t>{2}, 5); });
+
+  SavedModel small(machine(), file, 16 << 20);
+  expect_error(Exit::budget, "plan: drawing 5 samples", [&] {
+    small.plan(training().drawing, {5, 0, false});
+  });
 }
 
 }  // namespace

@@ -17,11 +17,13 @@ struct Drawing {
   int64_t together = 16;              // at most so many at a time; 0: nothing will be drawn
 };
 
-// Called while samples are drawn. None of them must be set but where it says so.
+// Called while samples are drawn. What is not set is not called.
 struct DrawingCalls {
+  // The class of the sample at a place, from 0 on; not asked where there are none. Otherwise 0.
+  std::function<int32_t(int64_t place)> label = {};
   // Takes (count, channels, size, size) of the samples from `first` on, in order. The values are
   // gone when it returns.
-  std::function<void(int64_t first, int64_t count, const float* values)> take;
+  std::function<void(int64_t first, int64_t count, const float* values)> take = {};
   // Asked before every call of the network.
   std::function<bool()> stop = {};
   // Told after every call: samples that are drawn, and steps done of the next ones.

@@ -41,11 +41,12 @@ class Run {
   // read.
   void load(const std::filesystem::path& file);
 
-  // Draws one sample for each label; of a model without classes labels say nothing. A sample is a
-  // function of the state, the seed, its place and its label. False: it was stopped. Fails with
+  // Draws samples. Each is a function of the state, the seed, its place and its label. False: it
+  // was stopped. Fails with Exit::usage on a label that the model does not have, and with
   // Exit::numbers where what is drawn is not finite.
-  bool draw(std::span<const int32_t> labels, uint64_t seed, const DrawingCalls& calls);
-  // The same, all at once: (labels, channels, size, size). Memory that no plan knows of.
+  bool draw(int64_t count, uint64_t seed, const DrawingCalls& calls);
+  // The same, one for each label and all at once: (labels, channels, size, size). Memory that no
+  // plan knows of.
   std::vector<float> draw(std::span<const int32_t> labels, uint64_t seed);
 
   // A tensor of the state: weights under the reference's names, the average's with "ema." before

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "api/drawing.h"
 #include "api/impl.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -55,17 +56,6 @@ struct Run::Impl {
          "load a checkpoint");
   }
 
-  void check_labels(std::span<const int32_t> labels) const {
-    const int64_t classes = options().config.classes;
-    for (size_t i = 0; i < labels.size() && classes > 0; ++i) {
-      if (labels[i] >= 0 && labels[i] < classes) continue;
-      fail(Exit::usage,
-           fmt::format("draw: found label {} for sample {}, wanted 0 to {}", labels[i], i,
-                       classes - 1),
-           "labels are those of the training data");
-    }
-  }
-
   TrainingPlan plan;
   TrainingRun run;
   std::vector<std::string> notes;
@@ -104,41 +94,24 @@ void Run::load(const std::filesystem::path& path) {
   });
 }
 
-bool Run::draw(std::span<const int32_t> labels, uint64_t seed, const DrawingCalls& calls) {
+bool Run::draw(int64_t count, uint64_t seed, const DrawingCalls& calls) {
   impl_->need_sound("draw");
-  impl_->check_labels(labels);
   if (!impl_->run.planned().sampler) {
     fail(Exit::usage, "draw: found a plan without drawing: Drawing::together is 0",
          "plan with at least 1, the most samples that are drawn together");
   }
   const TeamOf team(impl_->threads());
-  const Drawn drawn = impl_->run.draw(
-      std::ssize(labels), [&](int64_t place) { return labels[place]; }, seed,
-      [&](int64_t first, int64_t count, const float* values) {
-        if (calls.take) calls.take(first, count, values);
+  return draw_with(
+      [&](const auto& label_of, const auto& take, const auto& stop, const auto& watch) {
+        return impl_->run.draw(count, label_of, seed, take, stop, watch);
       },
-      [&] { return calls.stop && calls.stop(); },
-      [&](int64_t done, int step) {
-        if (calls.watch) calls.watch(done, step);
-      });
-  if (drawn == Drawn::not_finite) {
-    fail(Exit::numbers,
-         fmt::format("draw: what the model draws after step {} is not finite", steps_done()),
-         "train longer or with a smaller rate, or give a smaller guidance");
-  }
-  return drawn == Drawn::all;
+      impl_->options().config, calls, fmt::format("draw after step {}", steps_done()),
+      "train longer or with a smaller rate, or give a smaller guidance");
 }
 
 std::vector<float> Run::draw(std::span<const int32_t> labels, uint64_t seed) {
-  const DitConfig& c = impl_->options().config;
-  const int64_t each = c.channels * c.pixels();
-  std::vector<float> all(labels.size() * each);
-  DrawingCalls calls;
-  calls.take = [&](int64_t first, int64_t count, const float* values) {
-    std::copy_n(values, count * each, all.begin() + first * each);
-  };
-  draw(labels, seed, calls);
-  return all;
+  return draw_all(labels, impl_->options().config,
+                  [&](const DrawingCalls& calls) { draw(std::ssize(labels), seed, calls); });
 }
 
 std::vector<std::string> Run::tensor_names() const {

@@ -35,17 +35,6 @@ Model model_in(const Settings& s) {
   return m;
 }
 
-Drawing drawing_in(const Settings& s) {
-  Drawing d;
-  d.sampler = s.sampler;
-  d.steps = s.sample_steps;
-  d.guidance = s.guidance;
-  d.guide_three_channels = s.guide_three_channels;
-  d.clip = !s.no_clip;
-  d.average = s.weights != "raw";
-  return d;
-}
-
 // As the user gave them; otherwise the optimizer's own, which the settings then name.
 std::optional<std::array<double, 2>> betas_in(Settings& s) {
   const OptimizerKind& optimizer =
@@ -118,8 +107,15 @@ void say_default_model(const Settings& s) {
 
 std::string model_label(const Settings& s, const DitConfig& c) { return label_of(model_in(s), c); }
 
-SamplerSpec resolve_sampler(const Settings& s, const DitConfig& c, bool pixels) {
-  return resolve(drawing_in(s), c, pixels);
+Drawing drawing_in(const Settings& s) {
+  Drawing d;
+  d.sampler = s.sampler;
+  d.steps = s.sample_steps;
+  d.guidance = s.guidance;
+  d.guide_three_channels = s.guide_three_channels;
+  d.clip = !s.no_clip;
+  d.average = s.weights != "raw";
+  return d;
 }
 
 std::filesystem::path resolve_offload(const Settings& s) {
@@ -162,7 +158,7 @@ TrainOptions resolve_training(Settings& s, const DitConfig& config, const DataIn
          "give --resume too, or leave it out");
   }
   if (o.sample_every > 0) {
-    o.sampler = resolve_sampler(s, config, data == nullptr || data->pixels);
+    o.sampler = resolve(drawing_in(s), config, data == nullptr || data->pixels);
     if (!o.step.ema) o.sampler->weights_prefix = "";
     constexpr int64_t kMostClasses = 8, kMostTogether = 64;
     static const std::vector<std::string> kNoNames;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ebb/data.h>
+#include <ebb/drawing.h>
 
 #include <string>
 #include <vector>
@@ -41,6 +42,6 @@ TrainOptions resolve_training(Settings& settings, const DitConfig& config, const
 PicturesGiven pictures_given(const Settings& settings);
 void settle_pictures(Settings& settings, const TrainOptions& options);
 
-SamplerSpec resolve_sampler(const Settings& settings, const DitConfig& config, bool pixels);
+Drawing drawing_in(const Settings& settings);
 
 }  // namespace ebb
