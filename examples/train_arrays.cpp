@@ -14,7 +14,7 @@ constexpr int64_t kSize = 16, kPixels = kSize * kSize, kCount = 2000, kSteps = 6
 // (count, size, size): bright discs, label 0, and squares, label 1, anywhere on dark ground.
 void make_pictures(std::vector<uint8_t>& pixels, std::vector<int32_t>& labels) {
   std::mt19937 random(1);
-  std::uniform_real_distribution<float> radius(3, 5), place(5, 10);
+  std::uniform_real_distribution<float> radius(4, 6), place(6, 9);
   for (int64_t i = 0; i < kCount; ++i) {
     const float r = radius(random), cx = place(random), cy = place(random);
     labels.push_back(static_cast<int32_t>(i % 2));
@@ -55,9 +55,9 @@ int main(int argc, char** argv) try {
   const ebb::Model model{.width = 64, .depth = 4, .heads = 4, .patch = 4, .objective = "flow"};
   const ebb::Training training{.batch = 32,
                                .memory = 64 << 20,
-                               .lr = 2e-3,
+                               .lr = 3e-3,
                                .ema = 0.99,
-                               .drawing = {.steps = 30, .guidance = 2}};
+                               .drawing = {.steps = 30, .guidance = 3}};
   const ebb::TrainingPlan plan(machine, model, training, data);
   std::printf("%ld parameters, %ld of %ld bytes, %.1f ms a step\n", plan.parameters(),
               plan.process_bytes(), plan.budget_bytes(), 1000 * plan.step_seconds());
