@@ -142,7 +142,6 @@ TEST_F(Api, ASmallerBudgetChangesNoBit) {
 
 TEST_F(Api, TheLedgerAddsUpToTheArena) {
   const TrainingPlan made = plan();
-  int64_t gaps = 0;
   for (const char* micro_batch : {"1", "2", "3", "8"}) {
     for (const char* recompute : {"none", "all"}) {
       Training t = training();
@@ -151,10 +150,9 @@ TEST_F(Api, TheLedgerAddsUpToTheArena) {
       int64_t sum = 0;
       for (const TrainingPlan::Purpose& purpose : each.ledger()) sum += purpose.bytes;
       EXPECT_EQ(sum, each.arena_bytes());
-      gaps += each.ledger().back().bytes;
+      EXPECT_EQ(each.ledger().back().name, "gap");
     }
   }
-  EXPECT_GT(gaps, 0) << "none of the plans has one";
   EXPECT_GT(made.parameters(), 0);
   EXPECT_GT(made.step_seconds(), 0);
   const auto json = nlohmann::json::parse(made.json());
