@@ -175,6 +175,13 @@ TEST_F(CliData, ANegativeLabelIsRefused) {
   expect_data_error("latents", {"3.npy", "-1"});
 }
 
+// Features of a mirrored picture are not the picture's features, mirrored.
+TEST_F(CliData, FeaturesAreNotMirrored) {
+  write_features();
+  expect_refused(run(try_on("latents") + Args{"--flip", "on"}), 2, {"--flip", "features"});
+  EXPECT_FALSE(fs::exists(at("out")));
+}
+
 TEST_F(CliData, ALabelThatIsMissingIsNamed) {
   write_features();
   fs::remove(at("latents/x_labels/5.npy"));

@@ -39,10 +39,30 @@ TEST_F(FeatureData, FeaturesOfFastDitAreRead) {
     EXPECT_EQ(source->info().width, 4);
     EXPECT_EQ(source->info().classes, 3);
     EXPECT_FALSE(source->info().pixels);
-    const Sample sample = load(*source, 10, true);
+    const Sample sample = load(*source, 10);
     EXPECT_EQ(sample.label, 1);
     EXPECT_EQ(sample.x, std::vector<float>(24, 10.0f));
   }
+}
+
+// Numbers of 16 bits stay so, where all are.
+TEST_F(FeatureData, AreHeldAsTheyAreStored) {
+  features(3, 2);
+  EXPECT_EQ(open_source(folder_)->info().type, DType::f32);
+  const auto write_half = [&](int64_t i) {
+    const std::vector<F16> halves(24, F16::nearest(0.1f + static_cast<float>(i)));
+    write(fmt::format("toy_features/{}.npy", i),
+          make_npy_header("<f2", std::vector<int64_t>{2, 3, 4}) +
+              std::string(reinterpret_cast<const char*>(halves.data()), 48));
+  };
+  write_half(0);
+  write_half(1);
+  EXPECT_EQ(open_source(folder_)->info().type, DType::f32) << "one of them has more digits";
+  write_half(2);
+  const auto source = open_source(folder_);
+  EXPECT_EQ(source->info().type, DType::f16);
+  EXPECT_EQ(source->sample_bytes(), 48);
+  EXPECT_EQ(load(*source, 2).x, std::vector<float>(24, static_cast<float>(F16::nearest(2.1f))));
 }
 
 TEST_F(FeatureData, BadFeaturesAreRefusedByName) {

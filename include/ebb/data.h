@@ -21,7 +21,7 @@ class OwnSamples {
   virtual int64_t classes() const { return 0; }   // 0: no labels
   virtual bool pictures() const { return true; }  // values in [-1, 1]; otherwise latents, say
 
-  // Writes (channels, size, size). What it throws comes out of Run::step().
+  // Writes (channels, size, size). What it throws comes out of Run::step() as an Error of the data.
   virtual void load(float* values, int64_t index) const = 0;
   virtual int32_t label(int64_t /*index*/) const { return 0; }
 

@@ -1,6 +1,6 @@
 #include "api/own_source.h"
 
-#include <algorithm>
+#include <exception>
 
 #include "base/error.h"
 
@@ -28,13 +28,16 @@ class OwnSource final : public Source {
     for (int64_t i = 0; i < info_.count; ++i) count_class(checked_label(i));
   }
 
-  void load(float* x, int32_t* label, int64_t index, bool flip,
+  // What a user's code throws is an error of the data, whatever it is.
+  void load(std::byte* values, int32_t* label, int64_t index,
             std::span<std::byte> /*scratch*/) const override {
-    samples_->load(x, index);
+    try {
+      samples_->load(reinterpret_cast<float*>(values), index);
+    } catch (const std::exception& e) {
+      fail(Exit::data, fmt::format("data: sample {}: {}", index, e.what()),
+           "it is what load() of the OwnSamples says");
+    }
     *label = this->label(index);
-    if (!flip || !info_.pixels) return;
-    const int64_t rows = info_.channels * info_.height;
-    for (int64_t y = 0; y < rows; ++y) std::reverse(x + y * info_.width, x + (y + 1) * info_.width);
   }
 
   int32_t label(int64_t index) const override {

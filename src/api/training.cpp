@@ -20,7 +20,7 @@ void within(const char* flag, T value, T low, T high) {
 
 void check(const Training& t) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  within<int64_t>("--batch", t.batch, 1, 1 << 20);
+  within<int64_t>("--batch", t.batch, 1, kMostBatch);
   within<double>("--lr", t.lr, 0, 1000);
   within<int64_t>("--warmup", t.warmup, 0, kMost);
   within<double>("--weight-decay", t.weight_decay, 0, 1000);
@@ -94,6 +94,12 @@ TrainOptions resolve(const Training& t, const Decisions& decisions, const DitCon
   o.average = {t.ema, t.ema_ramp, t.ema_every};
   o.seed = static_cast<uint64_t>(t.seed);
   o.flip = t.flip.value_or(data != nullptr && data->kind == "images");
+  if (o.flip && data != nullptr && !data->pixels) {
+    fail(Exit::usage,
+         "--flip on: the data is features, wanted pictures: features of a mirrored "
+         "picture are not those of the picture, mirrored",
+         "leave --flip out");
+  }
   o.loader_threads = static_cast<int>(t.loader_threads);
   return o;
 }

@@ -37,8 +37,10 @@ int print_largest(const RunSpec& spec, const LargestBatch& largest, bool json) {
     j["largest_batch_at_any_speed"] = largest.any_speed;
     fmt::print("{}\n", j.dump(2));
   } else {
-    fmt::print("{} within {}: batch {} with nothing computed twice, {} at any speed\n", spec.name,
-               format_size(spec.budget_bytes), largest.full_speed, largest.any_speed);
+    fmt::print(
+        "{} within {}: batch {} with nothing computed twice, {} at any speed\n", spec.name,
+        format_size(spec.budget_bytes), largest.full_speed,
+        largest.any_speed == kMostBatch ? std::string("any") : std::to_string(largest.any_speed));
   }
   return largest.any_speed > 0 ? 0 : static_cast<int>(Exit::budget);
 }

@@ -22,6 +22,7 @@ class ArraySource final : public Source {
       : samples_(samples), labels_(labels) {
     info_.kind = "arrays";
     info_.pixels = kPixels;
+    info_.type = kPixels ? DType::u8 : DType::f32;
     info_.channels = channels;
     info_.height = info_.width = size;
     check_sizes();
@@ -34,20 +35,15 @@ class ArraySource final : public Source {
     info_.fingerprint = print.hex();
   }
 
-  void load(float* x, int32_t* label, int64_t index, bool flip,
+  void load(std::byte* values, int32_t* label, int64_t index,
             std::span<std::byte> /*scratch*/) const override {
-    const int64_t S = info_.height, C = info_.channels;
     const T* from = samples_.data() + index * sample_values();
+    auto* to = reinterpret_cast<T*>(values);
     *label = this->label(index);
-    if constexpr (!kPixels) {
-      std::copy_n(from, sample_values(), x);
-      return;
-    }
+    // What pictures have as their last dimension, the network has as its first.
+    const int64_t C = kPixels ? info_.channels : 1, plane = sample_values() / C;
     for (int64_t c = 0; c < C; ++c) {
-      for (int64_t i = 0; i < S * S; ++i) {
-        const int64_t mirrored = i - i % S + S - 1 - i % S;
-        x[c * S * S + i] = static_cast<float>(from[(flip ? mirrored : i) * C + c]) / 127.5f - 1;
-      }
+      for (int64_t i = 0; i < plane; ++i) to[c * plane + i] = from[i * C + c];
     }
   }
 

@@ -270,18 +270,17 @@ LargestBatch largest_batch(const std::function<RunSpec(int64_t batch)>& spec_of,
   };
   const auto estimated = [&](bool full_speed, int64_t beside_it) {
     const int64_t room = spec_of(1).budget_bytes - beside_it;
-    constexpr int64_t kMost = 1 << 20;
     if (estimated_arena(1, full_speed) > room) return int64_t{0};
     int64_t low = 1;
     int64_t high = 2;
-    while (high <= kMost && estimated_arena(high, full_speed) <= room) {
+    while (high <= kMostBatch && estimated_arena(high, full_speed) <= room) {
       low = std::exchange(high, 2 * high);
     }
     while (high - low > 1) {
       const int64_t middle = (low + high) / 2;
       (estimated_arena(middle, full_speed) <= room ? low : high) = middle;
     }
-    return std::min(low, kMost);
+    return std::min(low, kMostBatch);
   };
   // By estimate; then the plan itself has the last word, with what its kernels take.
   const auto largest = [&](bool full_speed) {

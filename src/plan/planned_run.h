@@ -80,7 +80,8 @@ PlannedSampling plan_sampling(const SamplingSpec& spec, const Machine& machine);
 double drawing_seconds(const DitConfig& config, SamplerSpec sampler, int64_t samples,
                        const Machine& machine);
 
-// The largest batches that the budget holds.
+// The largest batches that the budget holds. Batches are counted up to kMostBatch: one that goes
+// through in micro-batches, one after the other, takes no more memory for being larger.
 struct LargestBatch {
   int64_t full_speed = 0;  // with nothing computed twice
   int64_t any_speed = 0;

@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kFormat = "1";
 
 // Far above any run, and far enough below 64 bits for every product that is made of them.
-constexpr int64_t kMostSteps = int64_t{1} << 40, kMostBatch = 1 << 20;
+constexpr int64_t kMostSteps = int64_t{1} << 40;
 
 // The step in a name that checkpoint_path() gives; nothing for any other name.
 std::optional<int64_t> step_in(const std::string& name) {

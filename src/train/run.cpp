@@ -45,27 +45,32 @@ CheckpointInfo TrainingRun::load(const SafetensorsReader& file, const Check& che
   return info;
 }
 
+// Where a run gets its samples from.
 void TrainingRun::start_loading() {
-  loader_.emplace(source_, loader_options(o_), done_, session_.host(kLoaderMemory));
+  loader_.emplace(source_, loader_options(o_, source_), done_, session_.host(kLoaderMemory));
+  session_.step().take_from(*loader_);
 }
 
-// Where a step gets its samples from.
-void TrainingRun::take_batch() {
+// The step takes all its samples before it updates anything.
+void TrainingRun::run_step(const Scalars& scalars) {
   if (!loader_) start_loading();
-  const bool labelled = o_.config.classes > 0;
-  unlabelled_.resize(labelled ? 0 : o_.step.batch);
-  loader_->next(session_.host<float>(kBatchX),
-                labelled ? session_.host<int32_t>(kBatchY) : std::span(unlabelled_), done_);
+  sound_ = false;  // until the step is done, and known to be
+  try {
+    session_.step().run(scalars);
+  } catch (const Error& e) {
+    if (e.code() != Exit::data) throw;
+    sound_ = true;
+    loader_.reset();  // some of the batch may be taken: another step begins with its first sample
+    throw;
+  }
 }
 
 StepRecord TrainingRun::step() {
   const auto start = std::chrono::steady_clock::now();
-  take_batch();
   Scalars scalars = step_scalars(o_, done_, updates_);
   scalars.loss_scale = scale_.factor();
-  sound_ = false;  // until the step is done, and known to be
-  Executor& step = session_.step();
-  step.run(scalars);
+  run_step(scalars);
+  const Executor& step = session_.step();
   const auto loss = step.first(kLoss);
   const auto norm = step.first(kClip);
   const bool finite = std::isfinite(loss) && std::isfinite(norm);

@@ -71,7 +71,7 @@ class TrainingRun {
  private:
   bool uses_fp16() const { return planned_.step.choices.storage.activation == DType::f16; }
   bool updates_early() const;
-  void take_batch();
+  void run_step(const Scalars& scalars);
   std::string first_not_finite() const;
   void not_finite(float loss, float norm);
 
@@ -81,7 +81,6 @@ class TrainingRun {
   const DataRecord data_;
   Session session_;
   LossScale scale_;
-  std::vector<int32_t> unlabelled_;
   int64_t drawn_peak_ = 0;  // of the arena, while drawing
   int64_t done_ = 0, updates_ = 0;
   int skipped_in_a_row_ = 0;
