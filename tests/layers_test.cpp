@@ -15,9 +15,9 @@ namespace fs = std::filesystem;
 const fs::path kRoot = EBB_SOURCE_DIR;
 
 // Each folder may use itself and those before it.
-const std::vector<std::string> kOrder = {"base",  "program", "kernels", "model",  "plan",
-                                         "run",   "formats", "data",    "comm",   "machine",
-                                         "state", "sample",  "train",   "report", "cli"};
+const std::vector<std::string> kOrder = {
+    "base", "program", "kernels", "model",  "plan",  "run",    "formats", "data",
+    "comm", "machine", "state",   "sample", "train", "report", "api",     "cli"};
 
 bool is_text(const fs::path& path) {
   const std::string end = path.extension();
@@ -51,9 +51,9 @@ struct Include {
   bool quoted;
 };
 
-std::vector<Include> includes() {
+std::vector<Include> includes_of(const std::string& folder) {
   std::vector<Include> found;
-  for (const fs::path& file : files_under("src")) {
+  for (const fs::path& file : files_under(folder)) {
     for (const std::string& line : lines_of(file)) {
       const size_t hash = line.find_first_not_of(" \t");
       if (hash == std::string::npos || line[hash] != '#') continue;
@@ -66,6 +66,8 @@ std::vector<Include> includes() {
   }
   return found;
 }
+
+std::vector<Include> includes() { return includes_of("src"); }
 
 int rank(const std::string& folder) {
   const auto at = std::find(kOrder.begin(), kOrder.end(), folder);
@@ -106,6 +108,20 @@ TEST(Layers, EveryLibraryHasOneHome) {
   EXPECT_GT(seen, 3) << "the scan finds no libraries";
 }
 
+// Whoever includes a public header needs nothing of the house, and no library.
+TEST(Layers, PublicHeadersIncludeTheStandardLibraryAndEachOther) {
+  int checked = 0;
+  for (const Include& include : includes_of("include")) {
+    EXPECT_FALSE(include.quoted) << include.file << " includes \"" << include.what << '"';
+    const bool own = include.what.rfind("ebb/", 0) == 0;
+    EXPECT_TRUE(own ? fs::exists(kRoot / "include" / include.what)
+                    : include.what.find_first_of("./") == std::string::npos)
+        << include.file << " includes <" << include.what << '>';
+    ++checked;
+  }
+  EXPECT_GT(checked, 20) << "the scan finds no includes";
+}
+
 // The library neither prints, forks, exits nor catches signals: the program over it does.
 TEST(Layers, OnlyTheProgramSpeaksForksExitsAndCatchesSignals) {
   int in_cli = 0;
@@ -132,7 +148,7 @@ TEST(Layers, TheCpuIsNamedInOneSpotOutsideItsFolder) {
     for (const std::string& line : lines_of(file)) {
       if (line.find("cpu_device(") == std::string::npos) continue;
       ++spots;
-      EXPECT_EQ(folder_of(file), "cli") << file << ": " << line;
+      EXPECT_EQ(folder_of(file), "api") << file << ": " << line;
     }
   }
   EXPECT_EQ(spots, 1);
@@ -154,7 +170,7 @@ TEST(Layers, NoFileIsLongerThanFourHundredLinesWithoutAReason) {
   } longer[] = {{"src/program/ops.h", "the list of every op there is"},
                 {"src/kernels/cpu/attention.cpp", "forward and backward share their tiles"}};
   size_t found = 0;
-  for (const char* folder : {"src", "tests"}) {
+  for (const char* folder : {"src", "include", "tests"}) {
     for (const fs::path& file : files_under(folder)) {
       const std::string name = fs::relative(file, kRoot).string();
       const bool excused = std::any_of(std::begin(longer), std::end(longer),
@@ -167,12 +183,14 @@ TEST(Layers, NoFileIsLongerThanFourHundredLinesWithoutAReason) {
 }
 
 TEST(Layers, EveryHeaderIsGuardedAndSaysWhatItIsFor) {
-  for (const fs::path& file : files_under("src")) {
-    const std::vector<std::string> lines = lines_of(file);
-    ASSERT_FALSE(lines.empty()) << file;
-    if (file.extension() != ".h") continue;
-    EXPECT_NE(std::find(lines.begin(), lines.end(), "#pragma once"), lines.end()) << file;
-    EXPECT_EQ(lines[0].rfind("//", 0), 0u) << file << " does not say what it is for";
+  for (const char* folder : {"src", "include"}) {
+    for (const fs::path& file : files_under(folder)) {
+      const std::vector<std::string> lines = lines_of(file);
+      ASSERT_FALSE(lines.empty()) << file;
+      if (file.extension() != ".h") continue;
+      EXPECT_NE(std::find(lines.begin(), lines.end(), "#pragma once"), lines.end()) << file;
+      EXPECT_EQ(lines[0].rfind("//", 0), 0u) << file << " does not say what it is for";
+    }
   }
 }
 

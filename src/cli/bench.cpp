@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "api/resolve.h"
 #include "base/error.h"
 #include "base/median.h"
 #include "base/text.h"
@@ -171,19 +172,20 @@ class Bench {
 }  // namespace
 
 int run_bench(Settings s) {
-  const Machine machine = resolve_machine(s);
+  const MeasuredMachine measured = resolve_machine(s);
+  const Machine& machine = inside(measured);
   s.sample_every = 0;
   const DitConfig config = resolve_model(s, nullptr);
   TrainOptions options = resolve_training(s, config, nullptr);
-  options.budget_bytes = resolve_budget(s, machine);
+  options.budget_bytes = resolve_budget(s, measured);
   const PlannedRun planned = plan_fitting_run(run_spec(options, nullptr), machine);
-  const MeasureOptions measuring = measure_options(s);
+  const MeasureOptions again = measuring(measure_options(s));
   Bench bench(options, planned, machine, s.profile);
-  bench.run(s.rounds, s.recalibrate ? &measuring : nullptr);
+  bench.run(s.rounds, s.recalibrate ? &again : nullptr);
   bench.report(s.json);
   // The disk has a pace of its own.
   if (!planned.step.choices.offload.any()) {
-    learn_from_steps(bench.step_seconds(), planned.seconds, machine, measuring);
+    learn_from_steps(bench.step_seconds(), planned.seconds, machine, again);
   }
   return 0;
 }

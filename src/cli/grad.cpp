@@ -190,8 +190,9 @@ void write_result(const std::string& path, const Plan& plan, Session& session) {
 int run_grad(Settings s) {
   for (const char* name : {"weights", "batch-file", "out"}) need(s, name);
   check_writable(s.out);
-  const Machine machine = resolve_machine(s);
-  const int64_t budget = resolve_budget(s, machine);
+  const MeasuredMachine measured = resolve_machine(s);
+  const Machine& machine = inside(measured);
+  const int64_t budget = resolve_budget(s, measured);
   const int64_t limit = header_limit(budget);
   const SafetensorsReader weights(s.weights_file, Exit::disk, limit);
   const SafetensorsReader batch(s.batch_file, Exit::data, limit);

@@ -5,12 +5,12 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "api/impl.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/preview.h"
 #include "cli/resolve.h"
 #include "cli/verbs.h"
-#include "data/source.h"
 #include "formats/input_file.h"
 #include "formats/model_json.h"
 #include "formats/safetensors.h"
@@ -26,8 +26,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 // As `ebb train` opens it without --memory, so that both count the same.
-std::unique_ptr<Source> open_like_train(const Settings& s) {
-  return open_source(s.target, resolve_source(s, available_memory_bytes() / 5 * 4));
+Data open_like_train(const Settings& s) {
+  return resolve_data(s, s.target, available_memory_bytes() / 5 * 4, true);
 }
 
 constexpr size_t kListedClasses = 20;
@@ -45,11 +45,11 @@ void print_classes(const DataInfo& info) {
 }
 
 int inspect_data(const Settings& s) {
-  const auto source = open_like_train(s);
-  const DataInfo& info = source->info();
+  const Data data = open_like_train(s);
+  const DataInfo& info = inside(data).info();
   std::vector<std::string> notes = info.notes;
   if (s.has("out")) {
-    for (std::string& note : write_preview(s.out, *source)) notes.push_back(std::move(note));
+    for (std::string& note : write_preview(s.out, inside(data))) notes.push_back(std::move(note));
   }
   if (s.json) {
     Json j = {{"kind", info.kind},

@@ -4,7 +4,6 @@
 #include "cli/this_machine.h"
 #include "cli/verbs.h"
 #include "machine/budget.h"
-#include "machine/machine_file.h"
 
 namespace ebb {
 
@@ -45,11 +44,11 @@ void print_machine(const Machine& machine) {
 }  // namespace
 
 int run_machine(Settings s) {  // NOLINT(performance-unnecessary-value-param): as every verb
-  const Machine machine = resolve_machine(s);
+  const MeasuredMachine machine = resolve_machine(s);
   if (s.json) {
-    fmt::print("{}\n", machine_json(machine));
+    fmt::print("{}\n", machine.json());
   } else {
-    print_machine(machine);
+    print_machine(inside(machine));
   }
   return 0;
 }

@@ -1,24 +1,23 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "api/resolve.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/resolve.h"
 #include "cli/this_machine.h"
 #include "cli/verbs.h"
 #include "formats/atomic_file.h"
-#include "report/plan_report.h"
 
 namespace ebb {
 
 namespace {
 
-std::unique_ptr<Source> data_of(const Settings& s, int64_t budget) {
-  if (!s.has("data")) return nullptr;
-  SourceOptions options = resolve_source(s, budget);
-  options.verify = false;
-  return open_source(s.data, options);
+std::optional<Data> data_of(const Settings& s, int64_t budget) {
+  if (!s.has("data")) return std::nullopt;
+  return resolve_data(s, s.data, budget, false);
 }
 
 TrainOptions options_of(Settings& s, const Source* source, int64_t budget) {
@@ -49,44 +48,36 @@ int print_largest(const RunSpec& spec, const LargestBatch& largest, bool json) {
 }  // namespace
 
 int run_plan(Settings s) {
-  const Machine machine = resolve_machine(s);
+  const MeasuredMachine machine = resolve_machine(s);
   const bool max = s.batch == 0;
   if (max) s.batch = 1;
   const int64_t budget = resolve_budget(s, machine);
-  const auto source = data_of(s, budget);
-  TrainOptions options = options_of(s, source.get(), budget);
+  const std::optional<Data> data = data_of(s, budget);
+  const Source* source = data ? &inside(*data) : nullptr;
+  TrainOptions options = options_of(s, source, budget);
   if (!s.json) say_default_model(s);
-  RunSpec spec = run_spec(options, source.get());
   if (max) {
     const auto with_batch = [&](int64_t batch) {
       Settings changed = s;
       changed.batch = batch;
-      return run_spec(options_of(changed, source.get(), budget), source.get());
+      return run_spec(options_of(changed, source, budget), source);
     };
-    return print_largest(spec, largest_batch(with_batch, machine), s.json);
+    return print_largest(run_spec(options, source), largest_batch(with_batch, inside(machine)),
+                         s.json);
   }
-  PlannedRun planned = plan_run_and_floor(spec, machine);
-  const std::string fewer = afford_pictures(options, pictures_given(s), planned, machine);
-  if (!fewer.empty()) {
-    spec = run_spec(options, source.get());
-    planned = plan_run_and_floor(spec, machine);
+  TrainingPlan plan = plan_with_folder(machine, options, data, Floor::known);
+  options.fewer_pictures =
+      afford_pictures(options, pictures_given(s), inside(plan).planned, inside(machine));
+  if (!options.fewer_pictures.empty()) {
+    plan = plan_with_folder(machine, options, data, Floor::known);
   }
-  PlanReport report =
-      describe(spec.name, spec.config, planned, budget, outlook_of(options, planned, machine));
-  report.fewer_pictures = fewer;
-  if (s.json) {
-    fmt::print("{}\n", report_json(report));
-  } else {
-    report.lossy_ways = lossy_ways_out(spec, machine);
-    fmt::print("{}", report_text(report));
-  }
+  fmt::print("{}", s.json ? plan.json() + "\n" : plan.text());
   if (!s.csv.empty()) {
+    const PlannedRun& planned = inside(plan).planned;
     write_file_atomically(s.csv, plan_csv(planned.step_plan(), planned.plans.limits));
   }
-  if (!planned.fits) {
-    std::fflush(stdout);
-    refuse_budget(spec, planned, machine);
-  }
+  if (!plan.fits()) std::fflush(stdout);
+  plan.check_fits();
   return 0;
 }
 

@@ -2,12 +2,14 @@
 
 #include <fmt/ranges.h>
 
+#include <array>
 #include <cmath>
+#include <optional>
 
+#include "api/resolve.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/classes.h"
-#include "formats/model_json.h"
 #include "model/optimizer.h"
 #include "run/disk_store.h"
 
@@ -17,93 +19,89 @@ namespace {
 
 void warn(const std::string& line) { fmt::print(stderr, "warning: {}\n", line); }
 
-// A size that the data fixes: what the user gave must agree with it.
-void agree(int64_t& given, int64_t found, const char* flag, int64_t unset) {
-  if (given != unset && given != found) {
-    fail(Exit::usage, fmt::format("{}: found {}, but the data has {}", flag, given, found),
-         fmt::format("leave {} out", flag));
+Model model_in(const Settings& s) {
+  Model m;
+  m.name = s.model;
+  m.width = s.width;
+  m.depth = s.depth;
+  m.heads = s.heads;
+  m.patch = s.patch;
+  m.image_size = s.image_size;
+  m.channels = s.channels;
+  m.classes = s.classes;
+  m.objective = s.objective;
+  m.learn_sigma = !s.no_learn_sigma;
+  m.qk_norm = s.qk_norm;
+  if (s.shapes.empty()) return m;
+  const std::string where = s.has("shapes") ? s.given.at("shapes") : "--shapes";
+  for (const BlockShape& shape : parse_shapes(s.shapes, where)) {
+    m.blocks.push_back({shape.heads, shape.mlp});
   }
-  given = found;
+  return m;
 }
 
-// The network sees squares.
-void check_square(const Settings& s, const DataInfo& data) {
-  if (data.height == data.width) return;
-  fail(Exit::data,
-       fmt::format("{}: found samples of {}x{}x{} (channels, height, width), wanted square ones, "
-                   "such as {}x{}x{}",
-                   printable(s.data), data.channels, data.height, data.width, data.channels,
-                   std::min(data.height, data.width), std::min(data.height, data.width)),
-       data.pixels ? fmt::format("--image-size {} scales the shorter side to that and crops the "
-                                 "centre",
-                                 std::min(data.height, data.width))
-                   : "extract the features from square images");
+// As the user gave them; otherwise the optimizer's own, which the settings then name.
+std::optional<std::array<double, 2>> betas_in(Settings& s) {
+  const OptimizerKind& optimizer =
+      optimizers()[static_cast<size_t>(s.decisions.optimizer.value_or(Optimizer::adamw))];
+  const bool given = s.has("betas");
+  if (!given) s.betas = fmt::format("{},{}", optimizer.beta1, optimizer.beta2);
+  // A resumed run's record has them as they were, also where there are none.
+  if (!given || (s.resume && optimizer.beta2 == 0)) return std::nullopt;
+  if (optimizer.beta2 == 0) return std::array{0.0, 0.0};  // which is refused, whatever they are
+  const auto betas = split(s.betas, ',');
+  if (betas.size() != 2) {
+    fail(Exit::usage, fmt::format("--betas: found '{}', wanted two numbers such as 0.9,0.999",
+                                  printable(s.betas)));
+  }
+  return std::array{parse_real(betas[0], "--betas"), parse_real(betas[1], "--betas")};
+}
+
+Training training_in(Settings& s) {
+  Training t;
+  t.batch = s.batch;
+  t.lr = s.lr;
+  t.warmup = s.warmup;
+  t.weight_decay = s.weight_decay;
+  t.betas = betas_in(s);
+  t.clip = s.clip;
+  t.ema = s.ema;
+  t.ema_ramp = s.ema_ramp;
+  t.ema_every = s.ema_every;
+  t.label_drop = s.label_drop;
+  t.time_sampling = s.time_sampling;
+  if (s.flip != "auto") t.flip = s.flip == "on";
+  t.loader_threads = s.loader_threads;
+  t.seed = s.seed;
+  return t;
 }
 
 }  // namespace
 
-SourceOptions resolve_source(const Settings& s, int64_t budget) {
-  SourceOptions options;
+Data resolve_data(const Settings& s, const std::string& path, int64_t budget, bool verify) {
+  Data::Options options;
   options.image_size = s.image_size;
-  options.channels = static_cast<int>(s.channels);
+  options.channels = s.channels;
   options.memory_limit = budget / 2;
-  return options;
+  options.verify = verify;
+  return Data::open(path, options);
 }
 
 DitConfig resolve_model(Settings& s, const DataInfo* data) {
-  if (s.model.empty() && s.width == 0) s.model = kDefaultModel;
-  if (!s.model.empty()) {
-    const NamedSize size = named_size(s.model, s.has("model") ? s.given.at("model") : "--model");
-    if (s.width == 0) s.width = size.width;
-    if (s.depth == 0) s.depth = size.depth;
-    if (s.heads == 0) s.heads = size.heads;
-    if (s.patch == 0) s.patch = size.patch;
-  }
-  if (!s.shapes.empty()) {
-    const std::string where = s.has("shapes") ? s.given.at("shapes") : "--shapes";
-    const int64_t blocks = std::ssize(parse_shapes(s.shapes, where));
-    if (s.has("depth") && s.depth != blocks) {
-      fail(Exit::usage,
-           fmt::format("{}: found {} blocks, but {} is {}", where, blocks, s.given.at("depth"),
-                       s.depth),
-           "leave --depth out: the shapes say it");
-    }
-    s.depth = blocks;
-  }
-  if (s.depth == 0 || s.heads == 0 || s.patch == 0) {
-    fail(Exit::usage, "--width: without --model, --depth, --heads and --patch are needed too");
-  }
-  if (data != nullptr) {
-    check_square(s, *data);
-    agree(s.image_size, data->height, "--image-size", 0);
-    agree(s.channels, data->channels, "--channels", 0);
-    if (s.classes < 0) s.classes = data->classes;
-    if (s.classes != 0 && s.classes < data->classes) {
-      fail(Exit::usage,
-           fmt::format("--classes: found {}, but the data has labels up to {}", s.classes,
-                       data->classes - 1),
-           "leave --classes out, or --classes 0 to train without labels");
-    }
-  }
-  if (s.image_size == 0) s.image_size = kDefaultImageSize;
-  if (s.channels == 0) s.channels = kDefaultChannels;
-  if (s.classes < 0) s.classes = kDefaultClasses;
-  if (s.objective.empty()) s.objective = kDefaultObjective;
-  DitConfig c;
-  c.objective = parse_objective(s.objective, "--objective", Exit::usage);
-  // Flow has no variance to learn.
-  if (c.objective == Objective::flow) s.no_learn_sigma = true;
-  c.learn_sigma = !s.no_learn_sigma;
-  c.qk_norm = parse_qk_norm(s.qk_norm, "--qk-norm", Exit::usage);
-  c.width = s.width;
-  c.patch = s.patch;
-  c.image_size = s.image_size;
-  c.channels = s.channels;
-  c.classes = s.classes;
-  set_blocks(c, s.depth, s.heads);
-  if (!s.shapes.empty()) c.blocks = parse_shapes(s.shapes, "--shapes");
-  validate(c);
-  return c;
+  Model m = model_in(s);
+  const DitConfig config =
+      resolve(m, data, s.has("model") ? s.given.at("model") : "--model", printable(s.data));
+  s.model = m.name;
+  s.width = m.width;
+  s.depth = m.depth;
+  s.heads = m.heads;
+  s.patch = m.patch;
+  s.image_size = m.image_size;
+  s.channels = m.channels;
+  s.classes = m.classes;
+  s.objective = m.objective;
+  s.no_learn_sigma = !m.learn_sigma;
+  return config;
 }
 
 void say_default_model(const Settings& s) {
@@ -112,40 +110,23 @@ void say_default_model(const Settings& s) {
              s.verb);
 }
 
-std::string model_label(const Settings& s, const DitConfig& c) {
-  if (!s.model.empty()) {
-    const NamedSize size = named_size(s.model, "--model");
-    const bool same = size.width == c.width && size.depth == c.depth() && size.patch == c.patch;
-    if (same && s.shapes.empty()) return s.model;
-  }
-  const std::string label = fmt::format("DiT {}x{}/{}", c.width, c.depth(), c.patch);
-  if (s.shapes.empty()) return label;
-  constexpr size_t kShort = 24;
-  const std::string shapes = shapes_text(c.blocks);
-  return label + (shapes.size() <= kShort ? " of " + shapes : " of several shapes");
-}
+std::string model_label(const Settings& s, const DitConfig& c) { return label_of(model_in(s), c); }
 
-SamplerSpec resolve_sampler(const Settings& s, const DitConfig& c, bool pixels) {
-  SamplerSpec spec;
-  spec.kind = !s.sampler.empty()               ? parse_sampler(s.sampler)
-              : c.objective == Objective::flow ? SamplerKind::euler
-                                               : SamplerKind::ddim;
-  spec.steps = static_cast<int>(s.sample_steps);
-  spec.guidance = c.classes > 0 ? static_cast<float>(s.guidance) : 1.0f;
-  spec.guide_three_channels = s.guide_three_channels;
-  spec.clip = pixels && !s.no_clip && c.objective == Objective::ddpm;
-  validate(spec, c);
-  return spec;
+Drawing drawing_in(const Settings& s) {
+  Drawing d;
+  d.sampler = s.sampler;
+  d.steps = s.sample_steps;
+  d.guidance = s.guidance;
+  d.guide_three_channels = s.guide_three_channels;
+  d.clip = !s.no_clip;
+  d.average = s.weights != "raw";
+  return d;
 }
 
 std::filesystem::path resolve_offload(const Settings& s) {
-  if (s.offload.empty()) return {};
-  std::error_code ignored;
   const std::filesystem::path directory = s.offload;
-  if (!std::filesystem::is_directory(directory, ignored)) {
-    fail(Exit::disk, fmt::format("--offload: {} is not a directory", printable(s.offload)),
-         "make it first, on a disk with room");
-  }
+  if (directory.empty()) return {};
+  check_offload(directory);
   if (is_in_memory(directory)) {
     warn(fmt::format("--offload: files in {} are memory themselves, and not in the budget",
                      printable(s.offload)));
@@ -160,60 +141,18 @@ void settle(Settings& s, const Choices& choices) {
 }
 
 TrainOptions resolve_training(Settings& s, const DitConfig& config, const DataInfo* data) {
-  TrainOptions o;
+  TrainOptions o = resolve(training_in(s), s.decisions, config, data);
   o.out = s.out;
-  o.config = config;
   o.name = model_label(s, config);
-  o.step.batch = s.batch;
-  o.step.ema = s.ema > 0;
-  o.step.label_drop = static_cast<float>(s.label_drop);
-  o.step.time_sampling =
-      s.time_sampling == "uniform" ? TimeSampling::uniform : TimeSampling::logit_normal;
-  o.step.weight_decay = s.weight_decay;
-  o.step.clip = static_cast<float>(s.clip);
-  o.step.optimizer = s.decisions.optimizer.value_or(Optimizer::adamw);
-  const OptimizerKind& optimizer = optimizers()[static_cast<size_t>(o.step.optimizer)];
-  // A resumed run's record has them as they were.
-  if (s.has("betas") && optimizer.beta2 == 0 && !s.resume) {
-    fail(Exit::usage,
-         fmt::format("--betas contradicts --optimizer {}, which has none", optimizer.name),
-         "leave --betas out");
-  }
-  if (!s.has("betas")) s.betas = fmt::format("{},{}", optimizer.beta1, optimizer.beta2);
-  const auto betas = split(s.betas, ',');
-  if (betas.size() != 2) {
-    fail(Exit::usage, fmt::format("--betas: found '{}', wanted two numbers such as 0.9,0.999",
-                                  printable(s.betas)));
-  }
-  o.step.beta1 = parse_real(betas[0], "--betas");
-  o.step.beta2 = parse_real(betas[1], "--betas");
-  for (const double beta : {o.step.beta1, o.step.beta2}) {
-    if (beta < 0 || beta >= 1) {
-      fail(Exit::usage, fmt::format("--betas: found {}, wanted 0 to below 1", beta));
-    }
-  }
-  o.decisions = s.decisions;
   o.steps = s.steps;
   if (o.steps == 0 && s.epochs > 0 && data != nullptr) {
     o.steps = static_cast<int64_t>(
         std::ceil(s.epochs * static_cast<double>(data->count) / static_cast<double>(s.batch)));
   }
-  o.lr = s.lr;
-  o.warmup = s.warmup;
-  o.average = {s.ema, s.ema_ramp, s.ema_every};
-  o.seed = static_cast<uint64_t>(s.seed);
   o.save_every = s.save_every;
   o.sample_every = s.sample_every;
   o.log_every = s.log_every;
   o.keep = s.keep;
-  o.flip = s.flip == "on" || (s.flip == "auto" && data != nullptr && data->kind == "images");
-  if (o.flip && data != nullptr && !data->pixels) {
-    fail(Exit::usage,
-         "--flip on: the data is features, wanted pictures: features of a mirrored "
-         "picture are not those of the picture, mirrored",
-         "leave --flip out");
-  }
-  o.loader_threads = static_cast<int>(s.loader_threads);
   o.debug_memory = s.debug_memory;
   o.resume = s.resume;
   o.accept_changed_data = s.data_changed == "accept";
@@ -224,8 +163,8 @@ TrainOptions resolve_training(Settings& s, const DitConfig& config, const DataIn
          "give --resume too, or leave it out");
   }
   if (o.sample_every > 0) {
-    o.sampler = resolve_sampler(s, config, data == nullptr || data->pixels);
-    if (!o.step.ema) o.sampler.weights_prefix = "";
+    o.sampler = resolve(drawing_in(s), config, data == nullptr || data->pixels);
+    if (!o.step.ema) o.sampler->weights_prefix = "";
     constexpr int64_t kMostClasses = 8, kMostTogether = 64;
     static const std::vector<std::string> kNoNames;
     o.sample_classes =
@@ -235,7 +174,7 @@ TrainOptions resolve_training(Settings& s, const DitConfig& config, const DataIn
                             s.has("sample-classes") ? s.given.at("sample-classes") : "",
                             config.classes, data != nullptr ? data->class_names : kNoNames);
     o.samples_each = s.count;
-    o.sampler.batch = std::min(std::ssize(o.sample_classes) * s.count, kMostTogether);
+    o.sampler->batch = std::min(std::ssize(o.sample_classes) * s.count, kMostTogether);
   }
   return o;
 }

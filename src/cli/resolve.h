@@ -1,6 +1,9 @@
 // From what the user typed to what runs.
 #pragma once
 
+#include <ebb/data.h>
+#include <ebb/drawing.h>
+
 #include <string>
 #include <vector>
 
@@ -12,8 +15,9 @@
 
 namespace ebb {
 
-// How the data of a run is opened: what it holds is at most half of the budget.
-SourceOptions resolve_source(const Settings& settings, int64_t budget);
+// Opens data as a run with this budget does: it may hold half of that. `verify`: as Data::Options
+// has it.
+Data resolve_data(const Settings& settings, const std::string& path, int64_t budget, bool verify);
 
 // The model: named size < single sizes < data (image size, channels, classes). Without data,
 // latents of 256x256 ImageNet. Writes what was resolved back into `settings`.
@@ -38,6 +42,6 @@ TrainOptions resolve_training(Settings& settings, const DitConfig& config, const
 PicturesGiven pictures_given(const Settings& settings);
 void settle_pictures(Settings& settings, const TrainOptions& options);
 
-SamplerSpec resolve_sampler(const Settings& settings, const DitConfig& config, bool pixels);
+Drawing drawing_in(const Settings& settings);
 
 }  // namespace ebb

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "api/resolve.h"
+#include "api/saved_model.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/classes.h"
@@ -12,13 +14,9 @@
 #include "cli/this_machine.h"
 #include "cli/verbs.h"
 #include "formats/atomic_file.h"
-#include "machine/budget.h"
-#include "run/run_memory.h"
-#include "sample/draw.h"
 #include "sample/output.h"
 #include "state/average.h"
 #include "state/checkpoint.h"
-#include "state/state.h"
 #include "train/pictures.h"
 
 namespace ebb {
@@ -38,11 +36,11 @@ fs::path checkpoint_of(const std::string& from) {
        "train with --save-every, or give the checkpoint's file");
 }
 
-std::vector<int32_t> classes_of(const Settings& s, const CheckpointInfo& info) {
+std::vector<int32_t> classes_of(const Settings& s, const SavedModel& model) {
   if (!s.sample_classes.empty()) {
-    return parse_classes(s.sample_classes, "--classes", info.config.classes, info.data.names);
+    return parse_classes(s.sample_classes, "--classes", model.classes(), model.class_names());
   }
-  return spread_classes(info.config.classes, std::max<int64_t>(1, info.config.classes));
+  return spread_classes(model.classes(), std::max<int64_t>(1, model.classes()));
 }
 
 // What a killed process has left of the same file, where files cannot be without a name.
@@ -54,58 +52,57 @@ void sweep_leftovers(const OutputSpec& output) {
   }
 }
 
+// False: a signal has stopped it.
+bool draw_or_say_what_is_missing(SavedModel& model, const OutputSpec& where, const Settings& s,
+                                 const DrawingCalls& calls) {
+  try {
+    return model.draw(where.count(), static_cast<uint64_t>(s.seed), calls);
+  } catch (const Error& e) {
+    if (e.code() != Exit::numbers) throw;
+    fail(e.code(), fmt::format("{}: {} was not written", e.what(), where.real_path().string()),
+         e.hint());
+  }
+}
+
 }  // namespace
 
 int run_sample(Settings s) {
   need(s, "from");
   need(s, "out");
-  const Machine machine = resolve_machine(s);
+  const MeasuredMachine machine = resolve_machine(s);
   const int64_t budget = resolve_budget(s, machine);
-  const SafetensorsReader file(checkpoint_of(s.from), Exit::disk, header_limit(budget));
-  const CheckpointInfo info = read_info(file);
-  SamplerSpec spec = resolve_sampler(s, info.config, info.pixels);
-  if (s.weights == "raw") spec.weights_prefix = "";
-  OutputSpec where{s.out, info.config, info.pixels, classes_of(s, info), s.count};
-  name_classes(where, info.data.names);
+  SavedModel model(machine, checkpoint_of(s.from), budget);
+  const CheckpointInfo& info = model.impl().info;
+  Drawing drawing = drawing_in(s);
   constexpr int64_t kMostTogether = 64;
-  spec.batch = s.sample_batch > 0 ? s.sample_batch : kMostTogether;
-  const PlannedSampling planned =
-      plan_sampling({model_label(s, info.config), info.config, spec, s.sample_batch > 0,
-                     where.count(), budget, where.held_bytes()},
-                    machine);
-  verify_hashes(file);
+  drawing.together = s.sample_batch > 0 ? s.sample_batch : kMostTogether;
+  const SamplerSpec spec = resolve(drawing, info.config, info.pixels);  // before classes
+  OutputSpec where{s.out, info.config, info.pixels, classes_of(s, model), s.count};
+  name_classes(where, model.class_names());
+  model.plan(drawing, {where.count(), where.held_bytes(), s.sample_batch > 0});
   catch_stop_signals("stopping; again to stop at once\n");
   sweep_leftovers(where);
   const auto output = make_output(where);
-  RunMemory memory(planned.plans, machine);
-  State state(planned.plans.at(kSamplerProgram), memory, info.config, {});
-  load_state(file, state, info.config);
-  check_finite(state, file.path().string());
+  model.load();
   fmt::print("{} samples after step {}, {} weights, {} {} steps, guidance {}\n", where.count(),
-             info.step, s.weights, sampler_name(spec.kind), spec.steps, spec.guidance);
+             model.steps_done(), s.weights, sampler_name(spec.kind), spec.steps, spec.guidance);
   const std::string note = average_note(info.average_start, info.step);
   if (s.weights == "ema" && !note.empty()) fmt::print("{}\n", note);
-  Drawer drawer(planned.plans, planned.sampler, info.config, *machine.device, memory);
   StatusLine line;
   DrawingProgress progress(line, false);
-  const Drawn drawn = drawer.draw(
-      where.count(), [&](int64_t place) { return where.label(place); },
-      static_cast<uint64_t>(s.seed),
-      [&](int64_t first, int64_t n, const float* values) { output->take(first, n, values); },
-      [] { return stop_signal() != 0; },
-      [&](int64_t done, int step) {
-        progress.show({done, where.count(), planned.sampler.batch, step, spec.steps});
-      });
-  if (drawn == Drawn::stopped) return 128 + stop_signal();
-  if (drawn == Drawn::not_finite) {
-    fail(Exit::numbers,
-         fmt::format("{}: what the model draws is not finite: {} was not written",
-                     file.path().string(), where.real_path().string()),
-         "use an earlier checkpoint, a smaller --guidance, or leave --no-clip out");
-  }
+  DrawingCalls calls;
+  calls.label = [&](int64_t place) { return where.label(place); };
+  calls.take = [&](int64_t first, int64_t n, const float* values) {
+    output->take(first, n, values);
+  };
+  calls.stop = [] { return stop_signal() != 0; };
+  calls.watch = [&](int64_t done, int64_t step) {
+    progress.show({done, where.count(), model.together(), static_cast<int>(step), spec.steps});
+  };
+  if (!draw_or_say_what_is_missing(model, where, s, calls)) return 128 + stop_signal();
   output->finish();
   line.say(fmt::format("wrote {}{}", where.real_path().string(),
-                       info.pixels ? "" : ": the model draws latents and has no decoder"));
+                       model.pictures() ? "" : ": the model draws latents and has no decoder"));
   return 0;
 }
 

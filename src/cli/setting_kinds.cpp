@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "api/resolve.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -141,17 +142,10 @@ Setting allowed_words() {
   std::vector<std::string> known;
   for (const AllowWord& word : allow_words()) known.emplace_back(word.word);
   return {"allow", "A,B", fmt::format("what may change numbers: {}", fmt::join(known, ", ")),
-          [known](Settings& s, const std::string& given, const std::string& where) {
+          [](Settings& s, const std::string& given, const std::string& where) {
             s.decisions.allowed.clear();
             if (given.empty()) return;
-            for (const std::string& word : split(given, ',')) {
-              if (std::find(known.begin(), known.end(), word) == known.end()) {
-                fail(Exit::usage,
-                     fmt::format("{}: found '{}', wanted some of {}{}", where, printable(word),
-                                 fmt::join(known, ", "), did_you_mean(word, known)));
-              }
-              s.decisions.allowed.insert(word);
-            }
+            for (const std::string& word : split(given, ',')) allow(s.decisions, word, where);
           },
           [](const Settings& s) {
             return quoted(fmt::format("{}", fmt::join(s.decisions.allowed, ",")));

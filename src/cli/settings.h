@@ -9,14 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "api/defaults.h"
 #include "plan/techniques.h"
 
 namespace ebb {
-
-// What is taken where neither the user nor the data or checkpoint says it.
-inline constexpr const char* kDefaultModel = "DiT-S/2";
-inline constexpr const char* kDefaultObjective = "ddpm";
-inline constexpr int64_t kDefaultImageSize = 32, kDefaultChannels = 4, kDefaultClasses = 1000;
 
 struct Settings {
   std::string verb;

@@ -4,23 +4,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
+#include <vector>
 
-#include "base/error.h"
+#include "api/resolve.h"
 #include "base/text.h"
 #include "base/threads.h"
 #include "cli/resolve.h"
-#include "kernels/cpu/device.h"
-#include "machine/budget.h"
-#include "machine/machine_file.h"
 #include "machine/process.h"
 
 namespace ebb {
 
 namespace {
-
-const Device& device_with(int threads) { return cpu_device(threads); }
 
 constexpr int64_t kCalibrationBytes = 100 << 20;
 
@@ -35,17 +30,16 @@ std::vector<double> read_numbers(int from) {
   }
 }
 
-void write_numbers(int to, const Measurement& measured) {
-  std::vector<double> numbers;
-  for (const CostPoint& point : measured.points) numbers.push_back(point.seconds);
-  numbers.push_back(measured.busy ? 1 : 0);
+void write_numbers(int to, const MeasuredMachine::Times& times) {
+  std::vector<double> numbers = times.seconds;
+  numbers.push_back(times.busy ? 1 : 0);
   const auto bytes = static_cast<ssize_t>(numbers.size() * sizeof(double));
   _exit(write(to, numbers.data(), bytes) == bytes ? 0 : 1);
 }
 
 // In a process of its own: what measuring takes is never part of this one, whose budget may be
 // smaller. Nothing comes back from a process that was killed.
-Measurement measure_apart(const Device& device) {
+MeasuredMachine::Times time_apart(int threads) {
   if (available_memory_bytes() < kCalibrationBytes) return {};
   int ends[2];
   if (pipe(ends) != 0) return {};
@@ -54,7 +48,7 @@ Measurement measure_apart(const Device& device) {
   if (child == 0) {
     close(ends[0]);
     try {
-      write_numbers(ends[1], measure_device(device));
+      write_numbers(ends[1], MeasuredMachine::time_operations(threads));
     } catch (const std::exception&) {
       _exit(1);
     }
@@ -66,11 +60,10 @@ Measurement measure_apart(const Device& device) {
   int status = 1;
   while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  Measurement made{measured_points(device, {}), false};
-  if (status != 0 || numbers.size() != made.points.size() + 1) return {};
-  for (size_t i = 0; i < made.points.size(); ++i) made.points[i].seconds = numbers[i];
-  made.busy = numbers.back() != 0;
-  return made;
+  if (status != 0 || numbers.empty()) return {};
+  const bool busy = numbers.back() != 0;
+  numbers.pop_back();
+  return {std::move(numbers), busy};
 }
 
 void warn(const std::string& line) { fmt::print(stderr, "warning: {}\n", line); }
@@ -84,32 +77,28 @@ void resolve_threads(const Settings& s) {
   }
 }
 
-const Device& this_device() { return device_with(team_threads()); }
-
-MeasureOptions measure_options(const Settings& s) {
-  MeasureOptions options;
-  options.device = &this_device();
-  options.timed = &device_with(std::min(team_threads(), allowed_cpus()));
+MeasuredMachine::Options measure_options(const Settings& s) {
+  MeasuredMachine::Options options;
+  options.threads = team_threads();
   options.offload = resolve_offload(s);
-  options.cache = calibration_file();
-  options.measure = measure_apart;
+  options.cache = MeasuredMachine::usual_cache();
+  options.time = time_apart;
   options.say = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
   return options;
 }
 
-Machine resolve_machine(const Settings& s) {
+MeasuredMachine resolve_machine(const Settings& s) {
   resolve_threads(s);
-  if (s.machine.empty()) return measure_machine(measure_options(s));
-  return read_machine(s.machine, s.offload, device_with);
+  if (s.machine.empty()) return MeasuredMachine::measure(measure_options(s));
+  return MeasuredMachine::read(s.machine, s.offload);
 }
 
-int64_t resolve_budget(const Settings& s, const Machine& machine) {
-  if (s.memory == 0) return default_budget_bytes(machine);
-  if (s.memory > machine.available_bytes) {
+int64_t resolve_budget(const Settings& s, const MeasuredMachine& machine) {
+  if (s.memory > machine.available_bytes()) {
     warn(fmt::format("--memory {} is more than the {} that are available", format_size(s.memory),
-                     format_size(machine.available_bytes)));
+                     format_size(machine.available_bytes())));
   }
-  return s.memory;
+  return budget_of(s.memory, inside(machine));
 }
 
 }  // namespace ebb

@@ -1,8 +1,10 @@
 // The machine that a verb plans for: this one, or the one that --machine describes.
 #pragma once
 
+#include <ebb/machine.h>
+
+#include "api/impl.h"
 #include "cli/settings.h"
-#include "machine/measure.h"
 
 namespace ebb {
 
@@ -10,17 +12,14 @@ namespace ebb {
 // more threads than CPUs.
 void resolve_threads(const Settings& settings);
 
-// The device with the team's threads.
-const Device& this_device();
-
 // How this machine is measured: with times in a process of its own, whose memory is no part of this
 // one's budget, and what a person should know on stderr.
-MeasureOptions measure_options(const Settings& settings);
+MeasuredMachine::Options measure_options(const Settings& settings);
 
 // This machine, or that of --machine. To be called before data is opened.
-Machine resolve_machine(const Settings& settings);
+MeasuredMachine resolve_machine(const Settings& settings);
 
 // --memory, or 80 % of what is available; a budget above the machine is warned of.
-int64_t resolve_budget(const Settings& settings, const Machine& machine);
+int64_t resolve_budget(const Settings& settings, const MeasuredMachine& machine);
 
 }  // namespace ebb

@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <optional>
+
+#include "api/resolve.h"
 #include "base/error.h"
 #include "cli/resolve.h"
 #include "cli/this_machine.h"
@@ -31,30 +34,34 @@ int run_train(Settings s) {
   if (!s.has("steps") && !s.has("epochs")) {
     fail(Exit::usage, "--steps is missing", "give --steps or --epochs");
   }
-  const Machine machine = resolve_machine(s);
+  const MeasuredMachine machine = resolve_machine(s);
   const int64_t budget = resolve_budget(s, machine);
-  const auto source = open_source(s.data, resolve_source(s, budget));
-  const DitConfig config = resolve_model(s, &source->info());
+  const Data data = resolve_data(s, s.data, budget, true);
+  const DataInfo& info = inside(data).info();
+  const DitConfig config = resolve_model(s, &info);
   say_default_model(s);
-  TrainOptions options = resolve_training(s, config, &source->info());
+  TrainOptions options = resolve_training(s, config, &info);
   options.budget_bytes = budget;
   // The settings of a resumed run name its micro-batch; with another --batch, resuming is refused
   // below for that reason, not for this one.
   if (s.resume && s.decisions.micro_batch.value_or(0) > s.batch) {
     options.decisions.micro_batch.reset();
   }
-  PlannedRun planned = plan_fitting_run(run_spec(options, source.get()), machine);
-  options.fewer_pictures = afford_pictures(options, pictures_given(s), planned, machine);
+  std::optional<TrainingPlan> plan = plan_with_folder(machine, options, data);
+  plan->check_fits();
+  options.fewer_pictures =
+      afford_pictures(options, pictures_given(s), inside(*plan).planned, inside(machine));
   if (!options.fewer_pictures.empty()) {
-    planned = {};  // gone before the next is made
-    planned = plan_fitting_run(run_spec(options, source.get()), machine);
+    plan.reset();  // gone before the next is made
+    plan = plan_with_folder(machine, options, data);
+    plan->check_fits();
     settle_pictures(s, options);
   }
-  settle(s, planned.step.choices);
+  settle(s, inside(*plan).planned.step.choices);
   make_absolute(s);
   options.settings = settings_toml("train", s);
-  options.outlook = outlook_of(options, planned, machine);
-  return train_watched(options, *source, planned, machine);
+  options.outlook = outlook_of(options, inside(*plan).planned, inside(machine));
+  return train_watched(options, inside(data), inside(*plan).planned, inside(machine));
 }
 
 }  // namespace ebb

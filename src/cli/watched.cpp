@@ -93,8 +93,8 @@ std::vector<std::string> closing_lines(const TrainOptions& o, const Source& sour
   if (draws) lines.push_back(fmt::format("pictures: {}/", (o.out / "samples").string()));
   if (!saved) return lines;
   std::string how;
-  if (draws) how += fmt::format(" --steps {}", o.sampler.steps);
-  if (draws && o.config.classes > 0) how += fmt::format(" --guidance {}", o.sampler.guidance);
+  if (draws) how += fmt::format(" --steps {}", o.sampler->steps);
+  if (draws && o.config.classes > 0) how += fmt::format(" --guidance {}", o.sampler->guidance);
   const auto grid = o.out / (source.info().pixels ? "grid.png" : "latents.npy");
   lines.push_back(fmt::format("draw more: {} sample --from {} --count 8{} --out {}",
                               shell_word(program_invocation_name), shell_word(o.out.string()), how,

@@ -59,12 +59,14 @@ std::string report_json(const PlanReport& r) {
   }
   j["predicted_step_seconds"] = r.step_seconds;
   j["step_flops"] = r.step_flops;
-  j["total_seconds"] = or_null(r.outlook.total_seconds());
-  j["first_picture_seconds"] = or_null(r.outlook.first_picture_seconds());
-  j["first_checkpoint_seconds"] = or_null(r.outlook.first_checkpoint_seconds());
-  j["drawing_seconds"] = r.outlook.drawing_seconds;
-  j["checkpoint_bytes"] = r.outlook.checkpoint_bytes;
-  j["disk_total_bytes"] = or_null(r.outlook.disk_bytes());
+  if (const auto& outlook = r.outlook) {
+    j["total_seconds"] = or_null(outlook->total_seconds());
+    j["first_picture_seconds"] = or_null(outlook->first_picture_seconds());
+    j["first_checkpoint_seconds"] = or_null(outlook->first_checkpoint_seconds());
+    j["drawing_seconds"] = outlook->drawing_seconds;
+    j["checkpoint_bytes"] = outlook->checkpoint_bytes;
+    j["disk_total_bytes"] = or_null(outlook->disk_bytes());
+  }
   return j.dump(2);
 }
 

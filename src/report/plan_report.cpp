@@ -50,7 +50,7 @@ std::vector<PlanReport::Layer> layers_of(const Ledger& ledger) {
 }  // namespace
 
 PlanReport describe(const std::string& model, const DitConfig& config, const PlannedRun& run,
-                    int64_t budget_bytes, const Outlook& outlook) {
+                    int64_t budget_bytes, const std::optional<Outlook>& outlook) {
   const Plan& step = run.step_plan();
   PlanReport r;
   r.model = model;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,13 +39,13 @@ struct PlanReport {
   std::vector<TechniqueUse> techniques;
   std::vector<BlockChoice> blocks;
   double step_seconds = 0, step_flops = 0;
-  Outlook outlook;
+  std::optional<Outlook> outlook;  // absent: of a run whose length nobody has said
   std::vector<WayOut> lossy_ways;  // how far down they would reach
   std::string fewer_pictures;      // why they are not what they are by default
 };
 
 PlanReport describe(const std::string& model, const DitConfig& config, const PlannedRun& run,
-                    int64_t budget_bytes, const Outlook& outlook);
+                    int64_t budget_bytes, const std::optional<Outlook>& outlook);
 
 // The table that `ebb plan` prints.
 std::string report_text(const PlanReport& report);

@@ -178,7 +178,7 @@ std::string report_text(const PlanReport& r) {
   text += layers_text(r) + "\n" + cause_text(r) + "\n" + blocks_text(r);
   text += fmt::format("  {}\n  {} predicted\n", techniques_line(r),
                       format_rate(static_cast<double>(r.batch) / r.step_seconds));
-  text += outlook_lines(r.outlook, 0, "  ");
+  if (r.outlook) text += outlook_lines(*r.outlook, 0, "  ");
   if (!r.fewer_pictures.empty()) text += fmt::format("  {}\n", r.fewer_pictures);
   return text;
 }

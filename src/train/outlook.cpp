@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "model/optimizer.h"
-#include "train/trainer.h"
+#include "train/train_options.h"
 
 namespace ebb {
 
@@ -66,7 +66,7 @@ Outlook outlook_of(const TrainOptions& o, const PlannedRun& planned, const Machi
     const int64_t kept = o.keep > 0 ? o.keep + 1 : 0;  // the oldest goes when the newest is there
     outlook.checkpoints = saves > 0 && kept > 0 ? std::min(saves, kept) : std::max(saves, kept);
   }
-  if (planned.sampler) {
+  if (outlook.sample_every > 0) {
     const auto pictures = static_cast<int64_t>(o.sample_classes.size()) * o.samples_each;
     outlook.drawing_seconds = drawing_seconds(o.config, *planned.sampler, pictures, machine);
   }

@@ -40,6 +40,7 @@ std::string afford_pictures(TrainOptions& o, const PicturesGiven& given, const P
                   100 * kDrawingShare, format_seconds(step_seconds));
   if (!affordable) {
     o.sample_every = 0;
+    o.sampler.reset();
     return fmt::format("pictures: none, for {} would take {}, more than {}", classes * each,
                        format_seconds(seconds(classes, each)), why);
   }
@@ -48,7 +49,7 @@ std::string afford_pictures(TrainOptions& o, const PicturesGiven& given, const P
                   wanted * o.samples_each, each, classes, classes == 1 ? "" : "es");
   o.samples_each = each;
   if (classes < wanted) o.sample_classes = spread_classes(o.config.classes, classes);
-  o.sampler.batch = std::min(planned.sampler->batch, classes * each);
+  o.sampler->batch = std::min(planned.sampler->batch, classes * each);
   return fmt::format("{}, to stay within {}", fewer, why);
 }
 

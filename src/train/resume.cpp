@@ -1,10 +1,12 @@
 #include "train/resume.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "formats/model_json.h"
 #include "model/optimizer.h"
@@ -37,6 +39,14 @@ std::vector<std::string> run_differences(const CheckpointInfo& saved, const Trai
           std::string(optimizers()[static_cast<size_t>(asked.step.optimizer)].name));
   compare("--seed", saved.seed, asked.seed);
   return found;
+}
+
+void check_run(const SafetensorsReader& file, const CheckpointInfo& saved,
+               const TrainOptions& asked) {
+  const auto found = run_differences(saved, asked);
+  if (found.empty()) return;
+  fail(Exit::disk, fmt::format("{}: its run has {}", file.path().string(), fmt::join(found, "; ")),
+       "resume with the run's own settings.toml and without those flags, or start another --out");
 }
 
 DataRecord record_of(const DataInfo& info) {
@@ -118,6 +128,13 @@ std::vector<std::string> data_differences(const DataRecord& then, const DataReco
                                 printable(then.fingerprint), now.fingerprint));
   }
   return found;
+}
+
+void refuse_data(const SafetensorsReader& file, const std::string& differences) {
+  fail(Exit::data,
+       fmt::format("{}: the data is not what this run was trained on: {}", file.path().string(),
+                   differences),
+       "bring it back, start another --out, or go on with it as it is now: --data-changed accept");
 }
 
 }  // namespace ebb

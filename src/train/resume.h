@@ -5,17 +5,24 @@
 #include <vector>
 
 #include "state/checkpoint.h"
-#include "train/trainer.h"
+#include "train/train_options.h"
 
 namespace ebb {
 
 // Each value that is not the one asked for: "--width 16, not 32".
 std::vector<std::string> run_differences(const CheckpointInfo& saved, const TrainOptions& asked);
 
+// Fails with Exit::disk where there are any.
+void check_run(const SafetensorsReader& file, const CheckpointInfo& saved,
+               const TrainOptions& asked);
+
 // Names of more than kMostRecordBytes are left out: nothing of their size is held twice.
 DataRecord record_of(const DataInfo& info);
 
 // What has changed in the data since then, a phrase each; nothing where one of them is not known.
 std::vector<std::string> data_differences(const DataRecord& then, const DataRecord& now);
+
+// Exit::data, with the differences in one line.
+[[noreturn]] void refuse_data(const SafetensorsReader& file, const std::string& differences);
 
 }  // namespace ebb

@@ -30,6 +30,7 @@ class Session {
   Executor& step() { return step_; }
   const Executor& step() const { return step_; }
   State& state() { return state_; }
+  const State& state() const { return state_; }
 
   // Random weights by the seed, and the average at them. Moments are zero from the start.
   void initialise(uint64_t seed);

@@ -2,6 +2,8 @@
 // nothing.
 #pragma once
 
+#include <ebb/step_record.h>
+
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -21,14 +23,6 @@ struct RunStarted {
   int64_t done;                        // steps of an earlier run that this one goes on with
   std::vector<std::string> notes;      // what the user should know of its folder and data,
   std::vector<std::string> converted;  // and of a checkpoint that another kind of run wrote
-};
-
-struct StepRecord {
-  int64_t step;
-  double loss, lr, grad_norm, seconds, images_per_second;
-  int64_t arena_peak_bytes, process_peak_bytes;
-  double loss_scale = 0;  // fp16: of this step; 0: none
-  bool skipped = false;   // the gradient was not finite, and the update was not applied
 };
 
 // Of `count` samples so many are drawn; of the next ones so many of `steps` are done.

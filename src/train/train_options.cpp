@@ -1,4 +1,5 @@
-// What follows from a run's options alone.
+#include "train/train_options.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,7 +7,6 @@
 
 #include "formats/data_json.h"
 #include "state/checkpoint.h"
-#include "train/trainer.h"
 
 namespace ebb {
 
@@ -36,8 +36,7 @@ int64_t names_bytes(const DataInfo& info) {
 }  // namespace
 
 RunSpec run_spec(const TrainOptions& o, const Source* source) {
-  RunSpec spec{o.name, o.config, o.step, {}, o.decisions, o.budget_bytes};
-  if (o.sample_every > 0) spec.sampler = o.sampler;
+  RunSpec spec{o.name, o.config, o.step, o.sampler, o.decisions, o.budget_bytes};
   if (o.save_every > 0 || o.resume) {
     spec.held_bytes = checkpoint_heap_bytes(o.config, o.step);
   }

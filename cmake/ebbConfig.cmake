@@ -1,0 +1,10 @@
+# find_package(ebb): the target ebb::ebb, a static library, and what it stands on.
+include(CMakeFindDependencyMacro)
+find_dependency(Threads)
+find_dependency(OpenMP)
+find_dependency(fmt)
+find_dependency(ZLIB)
+find_dependency(PNG)
+find_dependency(JPEG)
+find_dependency(GIF)
+include(${CMAKE_CURRENT_LIST_DIR}/ebbTargets.cmake)

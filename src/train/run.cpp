@@ -1,0 +1,157 @@
+#include "train/run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/error.h"
+#include "machine/process.h"
+#include "model/optimizer.h"
+#include "train/resume.h"
+
+namespace ebb {
+
+TrainingRun::TrainingRun(const TrainOptions& options, const Source& source,
+                         const PlannedRun& planned, const Machine& machine)
+    : o_(options),
+      source_(source),
+      planned_(planned),
+      data_(record_of(source.info())),
+      session_(options.config, planned, machine,
+               options.debug_memory ? Executor::Mode::debug_memory : Executor::Mode::normal),
+      scale_(uses_fp16()) {}
+
+void TrainingRun::initialise() {
+  session_.initialise(o_.seed);
+  sound_ = true;
+}
+
+CheckpointInfo TrainingRun::load(const SafetensorsReader& file, const Check& check) {
+  CheckpointInfo info = read_info(file);
+  check(info);
+  verify_hashes(file);
+  sound_ = false;
+  loader_.reset();
+  load_state(file, state(), o_.config);
+  check_finite(state(), file.path().string());
+  done_ = info.step;
+  updates_ = info.updates;
+  average_start_ = info.average_start;
+  scale_ = LossScale(uses_fp16(), info.loss_scale, info.clean_steps);
+  skipped_in_a_row_ = 0;
+  sound_ = true;
+  return info;
+}
+
+// Where a run gets its samples from.
+void TrainingRun::start_loading() {
+  loader_.emplace(source_, loader_options(o_, source_), done_, session_.host(kLoaderMemory));
+  session_.step().take_from(*loader_);
+}
+
+// The step takes all its samples before it updates anything.
+void TrainingRun::run_step(const Scalars& scalars) {
+  if (!loader_) start_loading();
+  sound_ = false;  // until the step is done, and known to be
+  try {
+    session_.step().run(scalars);
+  } catch (const Error& e) {
+    if (e.code() != Exit::data) throw;
+    sound_ = true;
+    loader_.reset();  // some of the batch may be taken: another step begins with its first sample
+    throw;
+  }
+}
+
+StepRecord TrainingRun::step() {
+  const auto start = std::chrono::steady_clock::now();
+  Scalars scalars = step_scalars(o_, done_, updates_);
+  scalars.loss_scale = scale_.factor();
+  run_step(scalars);
+  const Executor& step = session_.step();
+  const auto loss = step.first(kLoss);
+  const auto norm = step.first(kClip);
+  const bool finite = std::isfinite(loss) && std::isfinite(norm);
+  if (!finite) not_finite(loss, norm);
+  sound_ = true;
+  const double scale = scale_.saved();
+  scale_.after_step(finite);
+  skipped_in_a_row_ = finite ? 0 : skipped_in_a_row_ + 1;
+  updates_ += finite ? 1 : 0;
+  if (finite) average_start_ *= scalars.ema_decay;
+  if (average_start_ < kNoShare) average_start_ = 0;
+  ++done_;
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  return {done_,         loss,
+          scalars.lr,    norm,
+          taken.count(), static_cast<double>(o_.step.batch) / taken.count(),
+          peak_bytes(),  process_peak_bytes(),
+          scale,         !finite};
+}
+
+// Layers behind the one whose gradient is not finite were updated before it was known.
+bool TrainingRun::updates_early() const {
+  return planned_.step.choices.release && !planned_.step.norm_first();
+}
+
+// The first tensor whose gradient is not finite, or the loss.
+std::string TrainingRun::first_not_finite() const {
+  std::vector<std::string> trained;
+  for (const ParamSpec& spec : parameters(o_.config)) {
+    if (spec.trained()) trained.push_back(spec.name);
+  }
+  std::vector<double> squares(trained.size());
+  session_.step().get<double>(kNorms, squares);
+  for (size_t i = 0; i < trained.size(); ++i) {
+    if (!std::isfinite(squares[i])) return "the gradient of " + trained[i];
+  }
+  return "the loss";
+}
+
+// A norm that is not finite has kept the update from being applied. One step can have bad luck,
+// and with fp16 the scale is being found; several in a row do not come right by themselves.
+void TrainingRun::not_finite(float loss, float norm) {
+  last_not_finite_ = first_not_finite();
+  const bool hopeless = scale_.used() ? scale_.exhausted() : skipped_in_a_row_ + 1 >= kMostInARow;
+  if (!hopeless && !updates_early()) return;
+  fail(Exit::numbers,
+       fmt::format("step {}: {} is not finite (loss {}, norm {}); {}", done_ + 1, last_not_finite_,
+                   loss, norm,
+                   updates_early() ? "the update was not applied to it, and nothing was saved"
+                                   : fmt::format("the update was not applied, {} times in a row",
+                                                 skipped_in_a_row_ + 1)),
+       "try a smaller --lr, --clip 1 or --warmup");
+}
+
+// Steps at the end that were not applied did nothing. Looking for fp16's scale skips some, and
+// so does a scale that has just grown: few of them, between others that are applied.
+bool TrainingRun::ended_well() const {
+  if (!scale_.used()) return skipped_in_a_row_ == 0;
+  return skipped_in_a_row_ < kMostInARow && (updates_ > 0 || done_ == 0);
+}
+
+void TrainingRun::save(const std::filesystem::path& path) const {
+  save_checkpoint(path,
+                  {done_, done_ * o_.step.batch, o_.seed, o_.config, source_.info().pixels,
+                   o_.settings, optimizers()[static_cast<size_t>(o_.step.optimizer)].name,
+                   storage_text(planned_.step.choices.storage), updates_, scale_.saved(),
+                   scale_.clean_steps(), data_, average_start_},
+                  session_.state());
+}
+
+Drawn TrainingRun::draw(int64_t count, const Drawer::LabelOf& label_of, uint64_t seed,
+                        const Drawer::Take& take, const Drawer::Stop& stop,
+                        const Drawer::Watch& watch) {
+  Drawer drawer(planned_.plans, *planned_.sampler, o_.config, session_.device(), session_.memory());
+  const Drawn drawn = drawer.draw(count, label_of, seed, take, stop, watch);
+  drawn_peak_ = std::max(drawn_peak_, drawer.peak_bytes());
+  return drawn;
+}
+
+std::vector<std::string> TrainingRun::take_notes() {
+  return loader_ ? loader_->take_notes() : std::vector<std::string>();
+}
+
+}  // namespace ebb
