@@ -15,9 +15,9 @@ namespace fs = std::filesystem;
 const fs::path kRoot = EBB_SOURCE_DIR;
 
 // Each folder may use itself and those before it.
-const std::vector<std::string> kOrder = {"base",  "program", "kernels", "model",  "plan",
-                                         "run",   "formats", "data",    "comm",   "machine",
-                                         "state", "sample",  "train",   "report", "cli"};
+const std::vector<std::string> kOrder = {
+    "base", "program", "kernels", "model", "plan",   "run",   "formats", "data",
+    "comm", "machine", "state",   "prune", "sample", "train", "report",  "cli"};
 
 bool is_text(const fs::path& path) {
   const std::string end = path.extension();

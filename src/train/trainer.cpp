@@ -130,6 +130,7 @@ class Trainer {
     scale_ = LossScale(uses_fp16(), info.loss_scale, info.clean_steps);
     unused_scale_ = scale_.used() ? 0 : info.loss_scale;
     converted_from_ = info.storage;
+    pruned_ = info.pruned;
   }
 
   // A file that cannot be used stays where it is; the error names the one before it, if any.
@@ -291,7 +292,7 @@ class Trainer {
                     {done_, done_ * o_.step.batch, o_.seed, o_.config, source_.info().pixels,
                      o_.settings, optimizers()[static_cast<size_t>(o_.step.optimizer)].name,
                      storage_text(planned_.step.choices.storage), updates_, scale_.saved(),
-                     scale_.clean_steps(), data_, average_start_},
+                     scale_.clean_steps(), data_, average_start_, pruned_},
                     state_);
     saved_ = done_;
     prune_checkpoints(o_.out, o_.keep);
@@ -349,7 +350,8 @@ class Trainer {
   double average_start_ = 1;     // the share of the starting weights in the average
   const DataRecord data_ = record_of(source_.info());
   std::vector<std::string> notes_;  // for the beginning
-  std::string converted_from_;      // what a checkpoint said of its storage
+  std::string converted_from_;      // what a checkpoint said of its storage,
+  std::string pruned_;              // and of its pruning, which later ones say too
   double unused_scale_ = 0;         // a checkpoint's, where this run has none
   int64_t saved_ = -1;              // step of the last checkpoint written or resumed from,
   int64_t save_tried_ = -1;         // and of the last one begun
