@@ -80,14 +80,14 @@ class TrainingPlans {
     return plan_run(run_spec(options(config), nullptr), machine_).fits;
   }
   // As `ebb plan` has it.
-  PlannedRun plan(const DitConfig& config) const {
+  PlanFigures plan(const DitConfig& config) const {
     TrainOptions chosen = options(config);
     PlannedRun planned = plan_run_and_floor(run_spec(chosen, nullptr), machine_);
-    if (afford_pictures(chosen, {false, settings_.has("count")}, planned, machine_).empty()) {
-      return planned;
+    if (!afford_pictures(chosen, {false, settings_.has("count")}, planned, machine_).empty()) {
+      planned = {};  // gone before the next is made
+      planned = plan_run_and_floor(run_spec(chosen, nullptr), machine_);
     }
-    planned = {};  // gone before the next is made
-    return plan_run_and_floor(run_spec(chosen, nullptr), machine_);
+    return {planned.fits, planned.process_bytes(), planned.floor_bytes, planned.seconds};
   }
 
  private:

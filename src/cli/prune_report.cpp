@@ -32,9 +32,9 @@ int64_t total(const DitConfig& config, Structure kind) {
   return count;
 }
 
-std::string plan_line(const PruneReport& r, const PlannedRun& run, const char* when) {
+std::string plan_line(const PruneReport& r, const PlanFigures& run, const char* when) {
   return fmt::format("  {}: {}{}, at least {}, {} a step, {}\n", when,
-                     format_size(run.process_bytes()),
+                     format_size(run.process_bytes),
                      run.fits ? "" : fmt::format(" (more than {})", format_size(r.budget_bytes)),
                      format_size(run.floor_bytes), format_seconds(run.seconds),
                      format_rate(static_cast<double>(r.batch) / run.seconds));
@@ -98,7 +98,7 @@ std::string prune_json(const PruneReport& r) {
                {"batch", r.batch},
                {"budget_bytes", r.budget_bytes},
                {"fits", r.plan_after->fits},
-               {"process_bytes", r.plan_after->process_bytes()},
+               {"process_bytes", r.plan_after->process_bytes},
                {"floor_bytes", r.plan_after->floor_bytes},
                {"predicted_step_seconds", r.plan_after->seconds},
                {"notes", r.notes}})

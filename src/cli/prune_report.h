@@ -5,10 +5,16 @@
 #include <string>
 #include <vector>
 
-#include "plan/planned_run.h"
 #include "prune/structure.h"
 
 namespace ebb {
+
+// What is kept of a plan: the plan itself of a large model takes as much as all the rest.
+struct PlanFigures {
+  bool fits = false;
+  int64_t process_bytes = 0, floor_bytes = 0;
+  double seconds = 0;  // of a step
+};
 
 struct PruneReport {
   DitConfig before, after;
@@ -16,7 +22,7 @@ struct PruneReport {
   std::vector<std::string> notes;
   // Of training them, where that was planned.
   int64_t batch = 0, budget_bytes = 0;
-  std::optional<PlannedRun> plan_before, plan_after;
+  std::optional<PlanFigures> plan_before, plan_after;
 };
 
 // What goes of every block, in 80 columns.
