@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/float16.h"
 #include "data/source.h"
 
 namespace ebb::data_fixture {
@@ -37,11 +38,24 @@ struct Sample {
   int32_t label = -1;
 };
 
-inline Sample load(const Source& source, int64_t index, bool flip = false) {
+// As the network sees it.
+inline Sample load(const Source& source, int64_t index) {
   Sample sample;
-  sample.x.resize(static_cast<size_t>(source.sample_values()), NAN);
+  std::vector<std::byte> values(static_cast<size_t>(source.sample_bytes()));
   std::vector<std::byte> scratch(static_cast<size_t>(source.scratch_bytes()));
-  source.load(sample.x.data(), &sample.label, index, flip, scratch);
+  source.load(values.data(), &sample.label, index, scratch);
+  for (int64_t i = 0; i < source.sample_values(); ++i) {
+    switch (source.info().type) {
+      case DType::u8:
+        sample.x.push_back(static_cast<float>(values[static_cast<size_t>(i)]) / 127.5f - 1);
+        break;
+      case DType::f16:
+        sample.x.push_back(static_cast<float>(reinterpret_cast<const F16*>(values.data())[i]));
+        break;
+      default:
+        sample.x.push_back(reinterpret_cast<const float*>(values.data())[i]);
+    }
+  }
   return sample;
 }
 

@@ -59,11 +59,11 @@ TEST_F(PixelData, IdxIsReadPlainAndCompressed) {
     EXPECT_EQ(source->info().width, 4);
     EXPECT_EQ(source->info().classes, 5);
     EXPECT_TRUE(source->info().pixels);
-    const Sample plain = load(*source, 2), flipped = load(*source, 2, true);
+    EXPECT_EQ(source->info().type, DType::u8);
+    const Sample plain = load(*source, 2);
     EXPECT_EQ(plain.label, 4);
     for (int i = 0; i < 8; ++i) {
       EXPECT_EQ(plain.x[i], static_cast<float>(static_cast<uint8_t>(7 * (16 + i))) / 127.5f - 1);
-      EXPECT_EQ(flipped.x[i / 4 * 4 + 3 - i % 4], plain.x[i]);
     }
     const std::string images = std::string("t10k-images-idx3-ubyte") + (packed ? ".gz" : "");
     EXPECT_EQ(open_source(folder_ / images)->info().count, 1);

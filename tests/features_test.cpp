@@ -39,7 +39,7 @@ TEST_F(FeatureData, FeaturesOfFastDitAreRead) {
     EXPECT_EQ(source->info().width, 4);
     EXPECT_EQ(source->info().classes, 3);
     EXPECT_FALSE(source->info().pixels);
-    const Sample sample = load(*source, 10, true);
+    const Sample sample = load(*source, 10);
     EXPECT_EQ(sample.label, 1);
     EXPECT_EQ(sample.x, std::vector<float>(24, 10.0f));
   }

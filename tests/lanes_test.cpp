@@ -25,10 +25,11 @@ class MadeUp final : public Source {
     info_.height = info_.width = config.image_size;
     info_.classes = config.classes;
     info_.pixels = true;
+    info_.type = DType::u8;
   }
-  void load(float* x, int32_t* label, int64_t index, bool, std::span<std::byte>) const override {
+  void load(std::byte* values, int32_t* label, int64_t index, std::span<std::byte>) const override {
     for (int64_t i = 0; i < sample_values(); ++i) {
-      x[i] = static_cast<float>((index * 31 + i * 7) % 255) / 127.5f - 1;
+      values[i] = static_cast<std::byte>((index * 31 + i * 7) % 255);
     }
     *label = this->label(index);
   }
@@ -158,7 +159,8 @@ TEST_F(Lanes, SeveralRunsLiveInOneProcess) {
     return values;
   };
   const auto before = weights(two);
-  for (float& x : one.host<float>(kBatchX)) x = 0.5f;
+  MadeFeed feed(o.step.batch, config_.channels * config_.pixels(), config_.classes, DType::u8);
+  one.step().take_from(feed);
   Scalars scalars = training_scalars(0);
   one.step().run(scalars);
   EXPECT_NE(weights(one), before);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <set>
@@ -65,14 +66,7 @@ TEST(Order, NeighboursInTheDataAreNotNeighboursInTheOrder) {
   EXPECT_LT(std::abs(product / 60000 * 12), 0.02);  // correlation; 1/sqrt(60000) is 0.004
 }
 
-TEST(Order, FlipsAreAFairCoin) {
-  const Order order(9, 100);
-  int flips = 0;
-  for (int64_t p = 0; p < 10000; ++p) flips += order.flip_at(p);
-  EXPECT_NEAR(flips, 5000, 200);
-}
-
-// Sample i is (i, flipped?) with label i % 7. Fails at the indices it is told to.
+// Sample i is (i, 0) with label i % 7. Fails at the indices it is told to.
 class FakeSource : public Source {
  public:
   explicit FakeSource(int64_t count, std::set<int64_t> bad = {}, int64_t most_bad = 0)
@@ -83,13 +77,14 @@ class FakeSource : public Source {
     info_.height = info_.width = 1;
     info_.classes = 7;
   }
-  void load(float* x, int32_t* label, int64_t index, bool flip,
+  void load(std::byte* values, int32_t* label, int64_t index,
             std::span<std::byte> scratch) const override {
     // The scratch is this thread's alone: a race here is for ThreadSanitizer to see.
     for (std::byte& byte : scratch) byte = std::byte{static_cast<unsigned char>(index)};
     if (bad_.contains(index)) fail(Exit::data, fmt::format("sample {} is bad", index));
+    auto* x = reinterpret_cast<float*>(values);
     x[0] = static_cast<float>(index);
-    x[1] = flip ? 1 : 0;
+    x[1] = 0;
     *label = this->label(index);
     EXPECT_EQ(scratch.back(), std::byte{static_cast<unsigned char>(index)});
   }
@@ -104,6 +99,24 @@ class FakeSource : public Source {
   int64_t most_bad_;
 };
 
+// The host's memory as a device's.
+class HostMemory final : public DeviceMemory {
+ public:
+  explicit HostMemory(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {}
+  void read(void* to, Place from, int64_t bytes) const override {
+    std::memcpy(to, host(0) + from.offset, static_cast<size_t>(bytes));
+  }
+  void write(Place to, const void* from, int64_t bytes) override {
+    ASSERT_LE(to.offset + bytes, std::ssize(bytes_)) << "a sample goes only where it fits";
+    std::memcpy(host(0) + to.offset, from, static_cast<size_t>(bytes));
+  }
+  void move(Place, Place, int64_t) override {}
+  std::byte* host(int32_t) const override { return const_cast<std::byte*>(bytes_.data()); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
 // A loader with memory of its own.
 class Loading {
  public:
@@ -113,11 +126,29 @@ class Loading {
         memory_(static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>(bytes_)))),
         loader_(source, options, first_step, {memory_.get(), static_cast<size_t>(bytes_)}) {}
 
-  std::pair<std::vector<float>, std::vector<int32_t>> next(int64_t step) {
-    std::vector<float> x(static_cast<size_t>(batch_ * 2));
-    std::vector<int32_t> y(static_cast<size_t>(batch_));
-    loader_.next(x, y, step);
-    return {x, y};
+  using Samples = std::pair<std::vector<float>, std::vector<int32_t>>;
+
+  // The next batch, `part` samples at a time.
+  Samples next(int64_t part = 0) {
+    if (part == 0) part = batch_;
+    Samples all;
+    for (int64_t first = 0; first < batch_; first += part) {
+      const auto [x, y] = take(first, std::min(part, batch_ - first));
+      all.first.insert(all.first.end(), x.begin(), x.end());
+      all.second.insert(all.second.end(), y.begin(), y.end());
+    }
+    return all;
+  }
+  Samples take(int64_t first, int64_t count) {
+    const int64_t values = count * 2 * static_cast<int64_t>(sizeof(float));
+    HostMemory memory(values + count * static_cast<int64_t>(sizeof(int32_t)));
+    const Place labels{0, values};
+    loader_.take(memory, {0, 0}, &labels, first, count);
+    Samples taken{std::vector<float>(static_cast<size_t>(2 * count)),
+                  std::vector<int32_t>(static_cast<size_t>(count))};
+    memory.read(taken.first.data(), {0, 0}, values);
+    memory.read(taken.second.data(), labels, count * static_cast<int64_t>(sizeof(int32_t)));
+    return taken;
   }
   Loader& loader() { return loader_; }
 
@@ -133,10 +164,10 @@ class Loading {
 
 TEST(Loader, NoSampleIsLostOrDoubledWhenBatchesStraddleEpochs) {
   const FakeSource source(23);
-  Loading loading(source, {.seed = 4, .batch = 5, .flip = false, .threads = 3, .slots = 3}, 0);
+  Loading loading(source, {.seed = 4, .batch = 5, .threads = 3, .ahead = 12}, 0);
   std::map<int, int> seen;
   for (int64_t step = 0; step < 23 * 3; ++step) {  // 15 epochs
-    const auto [x, y] = loading.next(step);
+    const auto [x, y] = loading.next();
     for (int i = 0; i < 5; ++i) {
       ++seen[static_cast<int>(x[2 * i])];
       EXPECT_EQ(y[i], static_cast<int>(x[2 * i]) % 7);
@@ -152,44 +183,42 @@ TEST(Loader, NoSampleIsLostOrDoubledWhenBatchesStraddleEpochs) {
 
 TEST(Loader, ABatchIsAFunctionOfSeedAndStepAlone) {
   const FakeSource source(101);
-  Loading reference(source, {.seed = 8, .batch = 16, .flip = true, .threads = 1, .slots = 1}, 0);
-  Loading threads(source, {.seed = 8, .batch = 16, .flip = true, .threads = 4, .slots = 5}, 0);
-  Loading late(source, {.seed = 8, .batch = 16, .flip = true, .threads = 2, .slots = 2}, 9);
-  int flips = 0;
+  Loading reference(source, {.seed = 8, .batch = 16, .threads = 1, .ahead = 1}, 0);
+  Loading threads(source, {.seed = 8, .batch = 16, .threads = 4, .ahead = 77}, 0);
+  Loading late(source, {.seed = 8, .batch = 16, .threads = 2, .ahead = 29}, 9);
   for (int64_t step = 0; step < 40; ++step) {
-    const auto wanted = reference.next(step);
-    EXPECT_EQ(threads.next(step), wanted);
+    const auto wanted = reference.next();
+    EXPECT_EQ(threads.next(step % 7 + 1), wanted);
     if (step >= 9) {
-      EXPECT_EQ(late.next(step), wanted);
+      EXPECT_EQ(late.next(3), wanted);
     }
-    for (int i = 0; i < 16; ++i) flips += wanted.first[2 * i + 1] == 1;
   }
-  EXPECT_NEAR(flips, 320, 80);
 }
 
 TEST(Loader, ABatchLargerThanTheDataRepeatsIt) {
   const FakeSource source(3);
-  Loading loading(source, {.seed = 1, .batch = 7, .flip = false, .threads = 2, .slots = 2}, 0);
+  Loading loading(source, {.seed = 1, .batch = 7, .threads = 2, .ahead = 11}, 0);
   std::map<float, int> seen;
   for (int64_t step = 0; step < 3; ++step) {
-    const auto [x, y] = loading.next(step);
+    const auto [x, y] = loading.next();
     for (int i = 0; i < 7; ++i) ++seen[x[2 * i]];
   }
   for (const auto& [index, times] : seen) EXPECT_EQ(times, 7);
   EXPECT_EQ(seen.size(), 3u);
 }
 
-TEST(Loader, AnErrorComesWithItsOwnBatchAndStays) {
+TEST(Loader, AnErrorComesWithItsOwnSampleAndStays) {
   const Order order(6, 64);
   const int64_t first = order.at(2 * 8 + 3), second = order.at(2 * 8 + 5);
   const FakeSource source(64, {first, second});
   for (int round = 0; round < 20; ++round) {
-    Loading loading(source, {.seed = 6, .batch = 8, .flip = false, .threads = 4, .slots = 4}, 0);
-    loading.next(0);
-    loading.next(1);
+    Loading loading(source, {.seed = 6, .batch = 8, .threads = 4, .ahead = 29}, 0);
+    loading.next();
+    loading.next();
+    EXPECT_EQ(loading.take(0, 3).first[4], static_cast<float>(order.at(2 * 8 + 2)));
     for (int again = 0; again < 2; ++again) {
       try {
-        loading.next(2);
+        loading.take(3, 5);
         FAIL();
       } catch (const Error& error) {
         EXPECT_EQ(error.what(), fmt::format("sample {} is bad", first));
@@ -214,19 +243,19 @@ TEST(Order, StandInsAreDrawnFromAllSamples) {
 TEST(Loader, OthersStandInForBadSamplesWhateverTheThreadsAndTheStart) {
   const std::set<int64_t> bad = {3, 50, 99};
   const FakeSource source(101, bad, 3);
-  Loading reference(source, {.seed = 8, .batch = 16, .flip = true, .threads = 1, .slots = 1}, 0);
-  Loading threads(source, {.seed = 8, .batch = 16, .flip = true, .threads = 4, .slots = 5}, 0);
-  Loading late(source, {.seed = 8, .batch = 16, .flip = true, .threads = 2, .slots = 2}, 9);
+  Loading reference(source, {.seed = 8, .batch = 16, .threads = 1, .ahead = 13}, 0);
+  Loading threads(source, {.seed = 8, .batch = 16, .threads = 4, .ahead = 77}, 0);
+  Loading late(source, {.seed = 8, .batch = 16, .threads = 2, .ahead = 29}, 9);
   const Order order(8, 101);
   std::vector<std::string> notes, threads_notes, late_notes;
   const auto gather = [](std::vector<std::string>& all, Loading& loading) {
     for (std::string& note : loading.loader().take_notes()) all.push_back(std::move(note));
   };
   for (int64_t step = 0; step < 40; ++step) {
-    const auto wanted = reference.next(step);
-    EXPECT_EQ(threads.next(step), wanted);
+    const auto wanted = reference.next();
+    EXPECT_EQ(threads.next(step % 7 + 1), wanted);
     if (step >= 9) {
-      EXPECT_EQ(late.next(step), wanted);
+      EXPECT_EQ(late.next(3), wanted);
     }
     gather(notes, reference);
     gather(threads_notes, threads);
@@ -252,12 +281,13 @@ TEST(Loader, MoreBadSamplesThanAllowedEndTheRunAtTheSameBatch) {
   for (const int64_t p : {3, 10, 2 * 8 + 5, 2 * 8 + 7}) bad.insert(order.at(p));
   const FakeSource source(64, bad, 2);
   for (int round = 0; round < 20; ++round) {
-    Loading loading(source, {.seed = 6, .batch = 8, .flip = false, .threads = 4, .slots = 4}, 0);
-    loading.next(0);
-    loading.next(1);
+    Loading loading(source, {.seed = 6, .batch = 8, .threads = 4, .ahead = 29}, 0);
+    loading.next();
+    loading.next();
+    loading.take(0, 5);
     for (int again = 0; again < 2; ++again) {
       try {
-        loading.next(2);
+        loading.take(5, 3);
         FAIL();
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), Exit::data);
@@ -273,38 +303,47 @@ TEST(Loader, WhereAllSamplesAreBadItEndsToo) {
   std::set<int64_t> all;
   for (int64_t i = 0; i < 30; ++i) all.insert(i);
   const FakeSource source(30, all, 3);
-  Loading loading(source, {.seed = 6, .batch = 4, .flip = false, .threads = 2, .slots = 2}, 0);
-  EXPECT_THROW(loading.next(0), Error);
-}
-
-TEST(Loader, ABatchGoesOnlyWhereItFits) {
-  const FakeSource source(10);
-  Loading loading(source, {.seed = 1, .batch = 2, .flip = false, .threads = 1, .slots = 2}, 0);
-  std::vector<float> x(4);
-  std::vector<int32_t> y(2);
-  EXPECT_THROW(loading.loader().next(std::span(x).first(3), y, 0), Bug);
-  EXPECT_THROW(loading.loader().next(x, std::span(y).first(1), 0), Bug);
-  std::vector<float> more(5);
-  EXPECT_THROW(loading.loader().next(more, y, 0), Bug);
-  loading.loader().next(x, y, 0);
+  Loading loading(source, {.seed = 6, .batch = 4, .threads = 2, .ahead = 5}, 0);
+  EXPECT_THROW(loading.next(), Error);
 }
 
 TEST(Loader, StopsAtOnceWithBatchesUnread) {
   const FakeSource source(1000);
   for (int round = 0; round < 100; ++round) {
-    Loading loading(source, {.seed = 1, .batch = 64, .flip = true, .threads = 3, .slots = 3},
-                    round);
-    if (round % 2 == 0) loading.next(round);
+    Loading loading(source, {.seed = 1, .batch = 64, .threads = 3, .ahead = 189}, round);
+    if (round % 2 == 0) loading.next();
   }
 }
 
-TEST(Loader, StepsOutOfOrderAreABug) {
+TEST(Loader, SamplesOutOfOrderAreABug) {
   const FakeSource source(10);
-  Loading loading(source, {.seed = 1, .batch = 2, .flip = false, .threads = 1, .slots = 2}, 3);
-  EXPECT_THROW(loading.next(2), Bug);
-  EXPECT_THROW(loading.next(4), Bug);
-  loading.next(3);
-  loading.next(4);
+  Loading loading(source, {.seed = 1, .batch = 4, .threads = 1, .ahead = 2}, 3);
+  EXPECT_THROW(loading.take(1, 1), Bug);
+  EXPECT_THROW(loading.take(0, 5), Bug) << "more than the batch has";
+  loading.take(0, 3);
+  EXPECT_THROW(loading.take(0, 1), Bug);
+  EXPECT_THROW(loading.take(3, 2), Bug);
+  loading.take(3, 1);
+  loading.take(0, 4);
+}
+
+// Large samples do not pile up: a few megabytes of them wait, however large the batch is.
+TEST(Loader, IsAheadByTheNextBatchOrAFewMegabytes) {
+  const FakeSource small(10);
+  EXPECT_EQ(Loader::worth_ahead(small, 256, 1), 256);
+  EXPECT_EQ(Loader::worth_ahead(small, 1, 1), 1);
+  struct Photos : FakeSource {
+    Photos() : FakeSource(1000) {
+      info_.channels = 3;
+      info_.height = info_.width = 256;
+      info_.type = DType::u8;
+    }
+  };
+  const Photos photos;
+  const int64_t ahead = Loader::worth_ahead(photos, 256, 2);
+  EXPECT_LE(ahead * photos.sample_bytes(), 4 << 20);
+  EXPECT_GE(ahead, 3) << "every thread has work while one sample waits";
+  EXPECT_LE(Loader::memory_bytes(photos, {.batch = 256, .threads = 2, .ahead = ahead}), 5 << 20);
 }
 
 }  // namespace

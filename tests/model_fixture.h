@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/threads.h"
 #include "kernels/cpu/device.h"
+#include "made_feed.h"
 #include "model/step.h"
 #include "op_inputs.h"
 #include "plan/plan.h"
@@ -196,6 +197,13 @@ class Rig {
     }
   }
   void set_batch(const DitConfig& config, int64_t batch) {
+    const Program& p = plan().program;
+    if (const Buf stored = p.find(kBatchStored)) {
+      feed_ = std::make_unique<MadeFeed>(batch, config.channels * config.pixels(), config.classes,
+                                         p.buffer(stored).type);
+      executor().take_from(*feed_);
+      return;
+    }
     Random random(3);
     set(kBatchX, random_column(batch * config.channels * config.pixels(), random, 0.5));
     if (config.classes > 0) set(kBatchY, random_labels(batch, config.classes, random));
@@ -240,6 +248,7 @@ class Rig {
 
   std::unique_ptr<PlanSet> plans_;
   std::unique_ptr<RunMemory> memory_;
+  std::unique_ptr<MadeFeed> feed_;
   std::vector<Executor> executors_;
 };
 

@@ -95,6 +95,10 @@ inline Column random_times(int64_t count, Objective objective, Random& random) {
 template <typename AnyOp>
 void suit(const AnyOp&, OpValues<double>&, Random&) {}
 
+inline void suit(const ReadSamples& op, OpValues<double>& v, Random& random) {
+  if (op.type == DType::u8) v.reads[0] = random_labels(std::ssize(v.reads[0]), 256, random);
+}
+
 inline void suit(const DropLabels& op, OpValues<double>& v, Random& random) {
   v.reads[0] = random_labels(op.B, op.null_label, random);
 }

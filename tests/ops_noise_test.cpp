@@ -29,6 +29,38 @@ TEST(NoiseOps, AgreeWithTheReference) {
   }
 }
 
+TEST(SampleOps, AgreeWithTheReference) {
+  for (const DType type : {DType::u8, DType::f16, DType::f32}) {
+    const double tolerance = type == DType::u8 ? kRounding : kExact;
+    for (const int64_t S : {1, 2, 7, 32}) {
+      check_against_reference(ReadSamples{3, 2, S, type}, {.tolerance = tolerance});
+      check_against_reference(ReadSamples{9, 3, S, type, true, 20, 5}, {.tolerance = tolerance});
+    }
+  }
+}
+
+// Which samples are mirrored is a matter of their place in the run, however they are taken.
+TEST(SampleOps, HalfOfThemAreMirroredByTheirPlace) {
+  constexpr int64_t kBatch = 1000;
+  Scalars s = test_scalars();
+  const auto mirrored = [&](int64_t first, int64_t count) {
+    Column stored;
+    for (int64_t b = 0; b < count; ++b) stored.insert(stored.end(), {0.0, 1.0, 0.0, 1.0});
+    OpValues<double> v{{stored}, {Column(4 * count)}, {}};
+    const ReadSamples op{count, 1, 2, DType::f32, true, kBatch, first};
+    const Column x = run_on_device(op, v, s, std::byte{0}).writes[0];
+    std::vector<bool> found;
+    for (int64_t b = 0; b < count; ++b) found.push_back(x[4 * b] == 1);
+    return found;
+  };
+  const std::vector<bool> all = mirrored(0, kBatch), part = mirrored(300, 50);
+  EXPECT_NEAR(std::count(all.begin(), all.end(), true), kBatch / 2, 70);
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + 300));
+  for (int64_t b = 0; b < kBatch; ++b) {
+    ASSERT_EQ(all[b], is_mirrored(s.seed, s.step * kBatch + s.first_sample + b)) << b;
+  }
+}
+
 TEST(NoiseOps, DiffusionAgreesWithTheReference) {
   for (const int64_t n : kCounts) {
     for (const int64_t B : {1, 5, 33}) {

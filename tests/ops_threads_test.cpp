@@ -19,7 +19,8 @@ std::vector<OpParams> cut_ops() {
   narrow.g = narrow.average = kBf16;
   narrow.split = true;
   narrow.moments = Moments::coded;
-  return {FillNormal{5, 1031, Stream::noise},
+  return {ReadSamples{7, 3, 40, DType::u8, true, 7},
+          FillNormal{5, 1031, Stream::noise},
           Diffuse{5, 4099, Objective::ddpm},
           Diffuse{5, 4099, Objective::flow},
           Patchify{5, 3, 40, 4},
@@ -120,7 +121,8 @@ TEST_F(OpThreads, WhatIsNotCutAsksNobody) {
 }
 
 TEST_F(OpThreads, NoOpIsForgotten) {
-  std::set<size_t> seen = {OpParams(Transfer{}).index()};  // the disk's, not the device's
+  std::set<size_t> seen = {OpParams(Transfer{}).index(),
+                           OpParams(TakeSamples{}).index()};  // not the device's
   for (const OpParams& params : cut_ops()) seen.insert(params.index());
   for (const OpParams& params : whole_ops()) seen.insert(params.index());
   EXPECT_EQ(seen.size(), std::variant_size_v<OpParams>);

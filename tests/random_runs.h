@@ -69,7 +69,10 @@ inline StepSpec random_step(Random& random, int most_batch) {
   spec.ema = pick(random, 3) > 0;
   spec.clip = pick(random, 2) == 0 ? 0.0f : 0.5f;
   spec.weight_decay = pick(random, 2) == 0 ? 0 : 0.1;
-  spec.loader_bytes = pick(random, 2) == 0 ? 0 : 1 + pick(random, 100'000);
+  const DType types[] = {DType::u8, DType::f16, DType::f32};
+  if (pick(random, 2) == 0) {
+    spec.feeding = {true, types[pick(random, 3)], pick(random, 2) == 0, 1 + pick(random, 100'000)};
+  }
   return spec;
 }
 

@@ -40,6 +40,14 @@ inline std::array<uint32_t, 4> philox(uint64_t seed, uint32_t stream, uint32_t s
   return c;
 }
 
+// A fair coin for every sample that a run takes, by its place among all of them.
+inline bool is_mirrored(uint64_t seed, int64_t position) {
+  const auto p = static_cast<uint64_t>(position);
+  return philox(seed, static_cast<uint32_t>(Stream::flip), static_cast<uint32_t>(p >> 32),
+                static_cast<uint32_t>(p), 0)[0] &
+         1;
+}
+
 // 32 random bits as a number strictly inside (0, 1).
 inline double open_unit(uint32_t bits) { return (bits + 0.5) * 0x1p-32; }
 

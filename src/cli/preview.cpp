@@ -88,20 +88,24 @@ std::vector<std::string> write_preview(const std::filesystem::path& path, const 
   const Layout layout = layout_of(source);
   Grid grid(std::ssize(layout.samples), std::min(layout.columns, std::ssize(layout.samples)),
             info.height, static_cast<int>(info.channels));
-  std::vector<float> x(static_cast<size_t>(source.sample_values()));
-  std::vector<uint8_t> picture(x.size());
+  std::vector<uint8_t> planes(static_cast<size_t>(source.sample_values()));
+  std::vector<uint8_t> picture(planes.size());
   std::vector<std::byte> scratch(static_cast<size_t>(source.scratch_bytes()));
   std::vector<std::string> notes;
   for (size_t place = 0; place < layout.samples.size(); ++place) {
     if (layout.samples[place] == kNone) continue;
     try {
       int32_t label = 0;
-      source.load(x.data(), &label, layout.samples[place], false, scratch);
+      source.load(reinterpret_cast<std::byte*>(planes.data()), &label, layout.samples[place],
+                  scratch);
     } catch (const Error& error) {
       notes.emplace_back(error.what());
       continue;
     }
-    to_pixels(picture.data(), x.data(), info.channels, info.height);
+    for (size_t i = 0; i < planes.size(); ++i) {
+      const auto plane = static_cast<size_t>(info.height * info.width);
+      picture[i % plane * static_cast<size_t>(info.channels) + i / plane] = planes[i];
+    }
     grid.put(static_cast<int64_t>(place), picture.data());
   }
   grid.write(path);

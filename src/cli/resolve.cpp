@@ -204,6 +204,12 @@ TrainOptions resolve_training(Settings& s, const DitConfig& config, const DataIn
   o.log_every = s.log_every;
   o.keep = s.keep;
   o.flip = s.flip == "on" || (s.flip == "auto" && data != nullptr && data->kind == "images");
+  if (o.flip && data != nullptr && !data->pixels) {
+    fail(Exit::usage,
+         "--flip on: the data is features, wanted pictures: features of a mirrored "
+         "picture are not those of the picture, mirrored",
+         "leave --flip out");
+  }
   o.loader_threads = static_cast<int>(s.loader_threads);
   o.debug_memory = s.debug_memory;
   o.resume = s.resume;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/float16.h"
 #include "data/fingerprint.h"
 #include "data/kinds.h"
 #include "formats/image.h"
@@ -48,28 +49,25 @@ class FeaturesSource final : public Source {
     const bool little =
         info_.count <= kVerifyFiles && sample_values() <= kVerifyValues / info_.count;
     if (options.verify && little) {
-      const auto x = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(sample_values()));
+      std::vector<std::byte> values(static_cast<size_t>(sample_bytes()));
       int32_t label = 0;
-      for (int64_t i = 0; i < info_.count; ++i) load(x.get(), &label, i, false, {});
+      for (int64_t i = 0; i < info_.count; ++i) load(values.data(), &label, i, {});
     }
   }
 
-  void load(float* x, int32_t* label, int64_t index, bool /*flip*/,
+  void load(std::byte* values, int32_t* label, int64_t index,
             std::span<std::byte> /*scratch*/) const override {
     require(index >= 0 && index < info_.count, "features: sample {} of {}", index, info_.count);
     NpyFile file(file_of(folder_, index));
     check_shape(file, index);
-    file.read(x);
-    const float* bad =
-        std::find_if(x, x + sample_values(), [](float value) { return !std::isfinite(value); });
-    if (bad != x + sample_values()) {
-      const int64_t at = bad - x;
-      const int64_t plane = info_.height * info_.width;
-      fail(Exit::data,
-           fmt::format("{}: found {} at channel {}, row {}, column {}, wanted finite numbers",
-                       shown(file_of(folder_, index)), *bad, at / plane, at % plane / info_.width,
-                       at % info_.width),
-           "extract this sample's features again");
+    if (info_.type == DType::f16) {
+      auto* x = reinterpret_cast<F16*>(values);
+      file.read_halves(x);
+      check_finite(x, index);
+    } else {
+      auto* x = reinterpret_cast<float*>(values);
+      file.read(x);
+      check_finite(x, index);
     }
     *label = this->label(index);
   }
@@ -85,6 +83,21 @@ class FeaturesSource final : public Source {
   }
 
  private:
+  template <typename Value>
+  void check_finite(const Value* x, int64_t index) const {
+    const Value* end = x + sample_values();
+    const Value* bad =
+        std::find_if(x, end, [](Value value) { return !std::isfinite(static_cast<float>(value)); });
+    if (bad == end) return;
+    const int64_t at = bad - x;
+    const int64_t plane = info_.height * info_.width;
+    fail(Exit::data,
+         fmt::format("{}: found {} at channel {}, row {}, column {}, wanted finite numbers",
+                     shown(file_of(folder_, index)), static_cast<float>(*bad), at / plane,
+                     at % plane / info_.width, at % info_.width),
+         "extract this sample's features again");
+  }
+
   // The names must be exactly 0 .. N-1.
   int64_t count_files(int64_t memory_limit) {
     int64_t count = 0, others = 0;
@@ -152,7 +165,9 @@ class FeaturesSource final : public Source {
   }
 
   // Files of features all have one size, so the fingerprint takes the start of their values too.
+  // Where all of them are of 16 bits, samples are.
   void check_files() {
+    info_.type = DType::f16;
     Fingerprint print(info_.kind);
     for (const int64_t size : {info_.count, info_.channels, info_.height, info_.width}) {
       print.add(size);
@@ -161,6 +176,7 @@ class FeaturesSource final : public Source {
     for (int64_t i = 0; i < info_.count; ++i) {
       NpyFile file(file_of(folder_, i));
       check_shape(file, i);
+      if (file.header().type != NpyType::f2) info_.type = DType::f32;
       print.add(std::span<const std::byte>(start.data(), file.read_start(start)));
     }
     for (const int32_t label : labels_) count_class(label);

@@ -20,6 +20,7 @@ class IdxSource final : public Source {
     IdxFile file(images, 3);
     info_.kind = "idx";
     info_.pixels = true;
+    info_.type = DType::u8;
     info_.count = file.dim(0);
     in_height_ = file.dim(1);
     in_width_ = file.dim(2);
@@ -42,23 +43,19 @@ class IdxSource final : public Source {
     identify(file.count());
   }
 
-  void load(float* x, int32_t* label, int64_t index, bool flip,
+  void load(std::byte* values, int32_t* label, int64_t index,
             std::span<std::byte> scratch) const override {
     require(index >= 0 && index < info_.count, "idx: sample {} of {}", index, info_.count);
     const uint8_t* image = pixels_.get() + index * in_height_ * in_width_;
+    auto* pixels = reinterpret_cast<uint8_t*>(values);
+    const int64_t plane = info_.height * info_.width;
     if (scaled()) {
-      Resizer resizer(x, resize_shape(), flip, scratch);
+      Resizer resizer(pixels, resize_shape(), false, scratch);
       for (int64_t y = 0; y < in_height_; ++y) resizer.add_row(image + y * in_width_);
     } else {
-      const int64_t W = in_width_;
-      for (int64_t y = 0; y < in_height_; ++y) {
-        for (int64_t i = 0; i < W; ++i) {
-          x[y * W + i] = static_cast<float>(image[y * W + (flip ? W - 1 - i : i)]) / 127.5f - 1;
-        }
-      }
+      std::copy_n(image, plane, pixels);
     }
-    const int64_t plane = info_.height * info_.width;
-    for (int64_t c = 1; c < info_.channels; ++c) std::copy_n(x, plane, x + c * plane);
+    for (int64_t c = 1; c < info_.channels; ++c) std::copy_n(pixels, plane, pixels + c * plane);
     *label = this->label(index);
   }
 

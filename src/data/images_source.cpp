@@ -21,24 +21,23 @@ constexpr size_t kListedFiles = 20;  // where the user has to do something about
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-// Makes a sample upright, and mirrored if wanted. Scaling and cutting out the centre do the same to
-// every side of a square, so the turn waits until the picture is small: no memory is needed for it.
-// The resizer mirrors left to right by itself; mirroring after a transposition is mirroring along
-// the other axis before it.
+// Makes a sample upright. Scaling and cutting out the centre do the same to every side of a square,
+// so the turn waits until the picture is small: no memory is needed for it. The resizer mirrors
+// left to right by itself; mirroring after a transposition is mirroring along the other axis before
+// it.
 struct Turn {
   bool transpose, mirror_x, mirror_y;
 
-  Turn(int orientation, bool flip) {
+  explicit Turn(int orientation) {
     const Upright to = upright(orientation);
-    const bool x = to.mirror_x != flip;
     transpose = to.transpose;
-    mirror_x = transpose ? to.mirror_y : x;
-    mirror_y = transpose ? x : to.mirror_y;
+    mirror_x = transpose ? to.mirror_y : to.mirror_x;
+    mirror_y = transpose ? to.mirror_x : to.mirror_y;
   }
 
-  // All but mirror_x. x: (C, S, S).
-  void finish(float* x, int64_t C, int64_t S) const {
-    for (float* plane = x; plane < x + C * S * S; plane += S * S) {
+  // All but mirror_x. pixels: (C, S, S).
+  void finish(uint8_t* pixels, int64_t C, int64_t S) const {
+    for (uint8_t* plane = pixels; plane < pixels + C * S * S; plane += S * S) {
       for (int64_t i = 0; mirror_y && i < S / 2; ++i) {
         std::swap_ranges(plane + i * S, plane + (i + 1) * S, plane + (S - 1 - i) * S);
       }
@@ -55,6 +54,7 @@ class ImagesSource final : public Source {
       : list_(folder, options.memory_limit) {
     info_.kind = "images";
     info_.pixels = true;
+    info_.type = DType::u8;
     info_.classes = std::ssize(list_.classes());
     for (const std::string& name : list_.classes()) info_.class_names.push_back(clean_utf8(name));
     info_.notes = list_.notes();
@@ -69,7 +69,7 @@ class ImagesSource final : public Source {
     identify();
   }
 
-  void load(float* x, int32_t* label, int64_t index, bool flip,
+  void load(std::byte* values, int32_t* label, int64_t index,
             std::span<std::byte> scratch) const override {
     require(index >= 0 && index < info_.count, "images: sample {} of {}", index, info_.count);
     const ImageInfo image = list_.info(index);
@@ -78,14 +78,15 @@ class ImagesSource final : public Source {
     const auto reader = ImageReader::open(list_.path(index), image);
     reader->start(scratch.subspan(0, at.row));
     auto* row = reinterpret_cast<uint8_t*>(scratch.data() + at.row);
-    const Turn turn(image.orientation, flip);
-    Resizer resizer(x, resize_shape(image), turn.mirror_x, scratch.subspan(at.resizer));
+    const Turn turn(image.orientation);
+    auto* pixels = reinterpret_cast<uint8_t*>(values);
+    Resizer resizer(pixels, resize_shape(image), turn.mirror_x, scratch.subspan(at.resizer));
     for (int64_t y = 0; y < image.height; ++y) {
       reader->read_row(row);
       if (info_.channels == 1) to_gray(row, image.width);
       resizer.add_row(row);
     }
-    turn.finish(x, info_.channels, info_.width);
+    turn.finish(pixels, info_.channels, info_.width);
     *label = list_.label(index);
   }
   int32_t label(int64_t index) const override { return list_.label(index); }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstring>
 
 #include "base/error.h"
 
@@ -13,15 +12,10 @@ namespace {
 
 constexpr uint32_t kMostAttempts = 100;  // to find a stand-in: all of them fail on bad data alone
 constexpr int64_t kMostNames = 20;
+constexpr int64_t kWorthBytes = 4 << 20;
 constexpr int64_t kAlign = 64;  // a cache line: no two threads write to the same one
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
-
-int64_t x_bytes(const Source& source, int64_t batch) {
-  return aligned(batch * source.sample_values() * static_cast<int64_t>(sizeof(float)));
-}
-
-int64_t y_bytes(int64_t batch) { return aligned(batch * static_cast<int64_t>(sizeof(int32_t))); }
 
 // Threads started while one lives have every signal blocked: signals are for the main thread.
 class SignalsBlocked {
@@ -41,8 +35,12 @@ class SignalsBlocked {
 
 }  // namespace
 
+int64_t Loader::worth_ahead(const Source& source, int64_t batch, int threads) {
+  return std::min(batch, std::max<int64_t>(threads + 1, kWorthBytes / source.sample_bytes()));
+}
+
 int64_t Loader::memory_bytes(const Source& source, const Options& options) {
-  return options.slots * (x_bytes(source, options.batch) + y_bytes(options.batch)) +
+  return options.ahead * aligned(source.sample_bytes()) +
          options.threads * aligned(source.scratch_bytes());
 }
 
@@ -51,22 +49,20 @@ Loader::Loader(const Source& source, const Options& options, int64_t first_step,
     : source_(source),
       options_(options),
       order_(options.seed, source.info().count),
-      slots_(static_cast<size_t>(options.slots)),
+      slots_(static_cast<size_t>(options.ahead)),
       next_position_(first_step * options.batch),
-      next_step_(first_step) {
-  require(options.batch >= 1 && options.threads >= 1 && options.slots >= 1 && first_step >= 0,
-          "loader: batch {}, threads {}, slots {}, first step {}", options.batch, options.threads,
-          options.slots, first_step);
+      taken_(next_position_) {
+  require(options.batch >= 1 && options.threads >= 1 && options.ahead >= 1 && first_step >= 0,
+          "loader: batch {}, threads {}, {} ahead, first step {}", options.batch, options.threads,
+          options.ahead, first_step);
   require(std::ssize(memory) >= memory_bytes(source, options) &&
               reinterpret_cast<uintptr_t>(memory.data()) % kAlign == 0,
           "loader: {} bytes of memory, wanted {} aligned to {}", memory.size(),
           memory_bytes(source, options), kAlign);
   std::byte* at = memory.data();
   for (Slot& slot : slots_) {
-    slot.x = reinterpret_cast<float*>(at);
-    at += x_bytes(source, options.batch);
-    slot.y = reinterpret_cast<int32_t*>(at);
-    at += y_bytes(options.batch);
+    slot.values = at;
+    at += aligned(source.sample_bytes());
   }
   threads_.reserve(static_cast<size_t>(options.threads));
   const SignalsBlocked blocked;
@@ -96,13 +92,10 @@ void Loader::stop() {
 void Loader::work(std::span<std::byte> scratch) {
   std::unique_lock lock(mutex_);
   while (true) {
-    work_.wait(lock, [&] {
-      return stopping_ || next_position_ / options_.batch < next_step_ + std::ssize(slots_);
-    });
+    work_.wait(lock, [&] { return stopping_ || next_position_ < taken_ + std::ssize(slots_); });
     if (stopping_) return;
     const int64_t position = next_position_++;
-    const int64_t sample = position % options_.batch;
-    Slot& slot = slot_of(position / options_.batch);
+    Slot& slot = slot_of(position);
     lock.unlock();
 
     std::exception_ptr error;
@@ -113,17 +106,13 @@ void Loader::work(std::span<std::byte> scratch) {
     }
 
     lock.lock();
-    if (error && (slot.failed_sample < 0 || sample < slot.failed_sample)) {
-      slot.failed_sample = sample;
-      slot.error = std::move(error);
-    }
-    if (++slot.done == options_.batch) finished_.notify_one();
+    slot.error = std::move(error);
+    slot.ready = true;
+    if (position == taken_) finished_.notify_one();
   }
 }
 
 void Loader::load(Slot& slot, int64_t position, std::span<std::byte> scratch) {
-  const int64_t sample = position % options_.batch;
-  const bool flip = options_.flip && order_.flip_at(position);
   for (uint32_t attempt = 0;; ++attempt) {
     const int64_t index =
         attempt == 0 ? order_.at(position) : order_.stand_in(position, attempt - 1);
@@ -131,8 +120,7 @@ void Loader::load(Slot& slot, int64_t position, std::span<std::byte> scratch) {
     std::string reason;
     if (last || !is_bad(index)) {
       try {
-        source_.load(slot.x + sample * source_.sample_values(), slot.y + sample, index, flip,
-                     scratch);
+        source_.load(slot.values, &slot.label, index, scratch);
         return;
       } catch (const Error& error) {
         if (last || error.code() != Exit::data) throw;
@@ -141,7 +129,7 @@ void Loader::load(Slot& slot, int64_t position, std::span<std::byte> scratch) {
     }
     const std::lock_guard lock(mutex_);
     reasons_.try_emplace(index, std::move(reason));
-    slot.bad.push_back({sample, attempt, index});
+    slot.bad.push_back(index);
   }
 }
 
@@ -168,41 +156,52 @@ Error Loader::too_many_bad(int64_t index) const {
           fmt::format("remove or replace {}", names)};
 }
 
-// In the order of the samples, whichever thread met which first.
 void Loader::note_bad(Slot& slot) {
-  std::sort(slot.bad.begin(), slot.bad.end());
-  for (const Bad& bad : slot.bad) {
-    if (!counted_.insert(bad.index).second) continue;
-    notes_.push_back(reasons_.at(bad.index));
+  for (const int64_t index : slot.bad) {
+    if (!counted_.insert(index).second) continue;
+    notes_.push_back(reasons_.at(index));
     if (std::ssize(counted_) > source_.most_bad()) {
-      slot.error = std::make_exception_ptr(too_many_bad(bad.index));
+      slot.error = std::make_exception_ptr(too_many_bad(index));
       break;
     }
   }
   slot.bad.clear();
 }
 
-void Loader::next(std::span<float> x, std::span<int32_t> y, int64_t step) {
-  require(
-      std::ssize(x) == options_.batch * source_.sample_values() && std::ssize(y) == options_.batch,
-      "loader: {} values and {} labels to fill, but a batch has {} and {}", x.size(), y.size(),
-      options_.batch * source_.sample_values(), options_.batch);
+// No thread touches what it returns until taken_ moves on.
+Loader::Slot& Loader::wait_for(int64_t position) {
   std::unique_lock lock(mutex_);
-  require(step == next_step_, "loader: asked for batch {}, the next is {}", step, next_step_);
-  Slot& slot = slot_of(step);
-  finished_.wait(lock, [&] { return slot.done == options_.batch; });
+  Slot& slot = slot_of(position);
+  finished_.wait(lock, [&] { return slot.ready; });
   if (!slot.error) note_bad(slot);
   if (slot.error) std::rethrow_exception(slot.error);
-  lock.unlock();  // no thread touches a complete batch until next_step_ moves on
+  return slot;
+}
 
-  std::memcpy(x.data(), slot.x, x.size_bytes());
-  std::memcpy(y.data(), slot.y, y.size_bytes());
+void Loader::free_slot(Slot& slot) {
+  {
+    const std::lock_guard lock(mutex_);
+    slot.ready = false;
+    ++taken_;
+  }
+  work_.notify_one();
+}
 
-  lock.lock();
-  slot.done = 0;
-  ++next_step_;
-  lock.unlock();
-  work_.notify_all();
+void Loader::take(DeviceMemory& memory, Place values, const Place* labels, int64_t first,
+                  int64_t count) {
+  constexpr auto kLabel = static_cast<int64_t>(sizeof(int32_t));
+  require(first == taken_ % options_.batch && first + count <= options_.batch,
+          "loader: asked for samples {} to {} of a batch of {}, the next is {}", first,
+          first + count, options_.batch, taken_ % options_.batch);
+  for (int64_t i = 0; i < count; ++i) {
+    Slot& slot = wait_for(taken_);
+    memory.write({values.piece, values.offset + i * source_.sample_bytes()}, slot.values,
+                 source_.sample_bytes());
+    if (labels != nullptr) {
+      memory.write({labels->piece, labels->offset + i * kLabel}, &slot.label, kLabel);
+    }
+    free_slot(slot);
+  }
 }
 
 }  // namespace ebb

@@ -39,13 +39,6 @@ int64_t Order::at(int64_t position) const {
   return static_cast<int64_t>(value);
 }
 
-bool Order::flip_at(int64_t position) const {
-  const auto p = static_cast<uint64_t>(position);
-  return philox(seed_, static_cast<uint32_t>(Stream::flip), static_cast<uint32_t>(p >> 32),
-                static_cast<uint32_t>(p), 0)[0] &
-         1;
-}
-
 int64_t Order::stand_in(int64_t position, uint32_t attempt) const {
   const auto p = static_cast<uint64_t>(position);
   const auto bits = philox(seed_, static_cast<uint32_t>(Stream::stand_in),

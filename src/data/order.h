@@ -19,9 +19,6 @@ class Order {
   // they are tried: independent draws from all samples.
   int64_t stand_in(int64_t position, uint32_t attempt) const;
 
-  // A fair coin of its own for every position.
-  bool flip_at(int64_t position) const;
-
  private:
   uint64_t seed_;
   int64_t count_;

@@ -18,13 +18,18 @@ int64_t Resizer::max_taps(double step) {
 
 int64_t Resizer::scratch_bytes(const Shape& shape) {
   const int64_t floats =
-      shape.out_width * (max_taps(step_of(shape)) + shape.channels) + shape.out_height;
+      shape.out_width * (max_taps(step_of(shape)) + shape.channels * (1 + shape.out_height)) +
+      shape.out_height;
   return shape.out_width * static_cast<int64_t>(sizeof(Taps)) +
          floats * static_cast<int64_t>(sizeof(float));
 }
 
-Resizer::Resizer(float* x, const Shape& shape, bool flip, std::span<std::byte> scratch)
-    : x_(x), shape_(shape), flip_(flip), step_(step_of(shape)), radius_(std::max(1.0, step_)) {
+Resizer::Resizer(uint8_t* pixels, const Shape& shape, bool mirror, std::span<std::byte> scratch)
+    : pixels_(pixels),
+      shape_(shape),
+      mirror_(mirror),
+      step_(step_of(shape)),
+      radius_(std::max(1.0, step_)) {
   require(std::ssize(scratch) >= scratch_bytes(shape), "resize: scratch too small");
   const auto width = static_cast<size_t>(shape.out_width);
   columns_ = {reinterpret_cast<Taps*>(scratch.data()), width};
@@ -33,6 +38,8 @@ Resizer::Resizer(float* x, const Shape& shape, bool flip, std::span<std::byte> s
   floats += line_.size();
   row_scale_ = {floats, static_cast<size_t>(shape.out_height)};
   floats += row_scale_.size();
+  sums_ = {floats, line_.size() * row_scale_.size()};
+  floats += sums_.size();
 
   for (int64_t i = 0; i < shape.out_width; ++i) {
     int64_t begin = 0, end = 0;
@@ -51,7 +58,7 @@ Resizer::Resizer(float* x, const Shape& shape, bool flip, std::span<std::byte> s
     for (int64_t j = begin; j < end; ++j) sum += weight(i, j, shape.in_height, shape.out_height);
     row_scale_[i] = static_cast<float>(1 / sum);
   }
-  std::fill_n(x_, shape.channels * shape.out_height * shape.out_width, 0.0f);
+  std::ranges::fill(sums_, 0.0f);
 }
 
 double Resizer::weight(int64_t i, int64_t j, int64_t in, int64_t out) const {
@@ -90,13 +97,13 @@ void Resizer::add_row(const uint8_t* row) {
           for (int32_t j = taps.begin; j < taps.end; ++j) {
             sum += taps.weights[j - taps.begin] * row[int64_t{j} * C + c];
           }
-          line_[c * W + (flip_ ? W - 1 - column : column)] = sum;
+          line_[c * W + (mirror_ ? W - 1 - column : column)] = sum;
         }
       }
     }
     const float share = static_cast<float>(weight(i, row_, shape_.in_height, H)) * row_scale_[i];
     for (int c = 0; c < C; ++c) {
-      float* out = x_ + (c * H + i) * W;
+      float* out = sums_.data() + (c * H + i) * W;
       const float* line = line_.data() + c * W;
       for (int64_t column = 0; column < W; ++column) out[column] += share * line[column];
     }
@@ -105,8 +112,9 @@ void Resizer::add_row(const uint8_t* row) {
 }
 
 void Resizer::finish() {
-  const int64_t count = shape_.channels * shape_.out_height * shape_.out_width;
-  for (int64_t i = 0; i < count; ++i) x_[i] = std::clamp(x_[i] / 127.5f - 1, -1.0f, 1.0f);
+  for (size_t i = 0; i < sums_.size(); ++i) {
+    pixels_[i] = static_cast<uint8_t>(std::clamp(sums_[i], 0.0f, 255.0f) + 0.5f);
+  }
 }
 
 }  // namespace ebb

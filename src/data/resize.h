@@ -1,4 +1,4 @@
-// From 8-bit pixels of any size to the values that the network sees.
+// From 8-bit pixels of any size to those that the network sees.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 namespace ebb {
 
 // Scales by one factor so that the output is just covered, with a triangle filter that widens when
-// shrinking (so nothing aliases), crops the centre, and maps 0..255 to [-1,1]. At equal size every
-// value is exactly v/127.5 - 1.
+// shrinking (so nothing aliases), crops the centre, and rounds to the nearest pixel. At equal size
+// every pixel stays what it is.
 //
-// Takes the input a row at a time and sums straight into the output, so an image of any size needs
-// memory for one of its rows only.
+// Takes the input a row at a time and sums what comes out of it, so an image of any size needs
+// memory for the sums only.
 class Resizer {
  public:
   struct Shape {
@@ -22,11 +22,11 @@ class Resizer {
   };
   static int64_t scratch_bytes(const Shape& shape);
 
-  // x: (channels, out_height, out_width), mirrored left to right if `flip`. `scratch`:
+  // pixels: (channels, out_height, out_width), mirrored left to right if `mirror`. `scratch`:
   // scratch_bytes(shape) bytes, aligned to 8; both are used until the last row is added.
-  Resizer(float* x, const Shape& shape, bool flip, std::span<std::byte> scratch);
+  Resizer(uint8_t* pixels, const Shape& shape, bool mirror, std::span<std::byte> scratch);
 
-  // The next input row, (in_width, channels). The last one finishes x.
+  // The next input row, (in_width, channels). The last one finishes the pixels.
   void add_row(const uint8_t* row);
 
  private:
@@ -43,9 +43,9 @@ class Resizer {
   void bounds(int64_t* begin, int64_t* end, int64_t i, int64_t in, int64_t out) const;
   void finish();
 
-  float* x_;
+  uint8_t* pixels_;
   Shape shape_;
-  bool flip_;
+  bool mirror_;
   double step_;    // input pixels per output pixel
   double radius_;  // of the filter, in input pixels
   int64_t row_ = 0;
@@ -53,6 +53,7 @@ class Resizer {
   std::span<Taps> columns_;
   std::span<float> row_scale_;  // 1 / the sum of weights of each output row
   std::span<float> line_;       // (channels, out_width): the input row, scaled in width
+  std::span<float> sums_;       // (channels, out_height, out_width)
 };
 
 }  // namespace ebb

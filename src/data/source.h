@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "program/dtype.h"
+
 namespace ebb {
 
 struct DataInfo {
@@ -22,7 +24,8 @@ struct DataInfo {
   std::vector<std::string> class_names;  // of folders: valid UTF-8, no control codes; else empty
   std::vector<int64_t> class_counts;     // samples of each class
   std::string fingerprint;               // 16 hex digits: which samples these are, in which order
-  bool pixels = false;                   // values in [-1,1] made from 8-bit pixels
+  bool pixels = false;                   // what the network sees is v / 127.5 - 1 of them
+  DType type = DType::f32;               // of a sample's values: u8 of pixels, f16 or f32
   int64_t skipped = 0;                   // files left out because they cannot be decoded
   std::vector<std::string> notes;        // what the user should be told, a line each
 };
@@ -33,11 +36,12 @@ class Source {
   virtual ~Source() = default;
   const DataInfo& info() const { return info_; }
   int64_t sample_values() const { return info_.channels * info_.height * info_.width; }
+  int64_t sample_bytes() const { return sample_values() * dtype_bytes(info_.type); }
 
-  // Writes sample `index` as x (C,H,W) and its label. `flip` mirrors pixels left to right; features
-  // cannot be mirrored and ignore it. `scratch` has scratch_bytes() bytes, aligned to 16, and is
-  // the calling thread's own. Fails with Exit::data naming the file.
-  virtual void load(float* x, int32_t* label, int64_t index, bool flip,
+  // Writes sample `index`, (C,H,W) of info().type, and its label. `values` has sample_bytes()
+  // bytes; `scratch` has scratch_bytes(), aligned to 16, and is the calling thread's own. Fails
+  // with Exit::data naming the file.
+  virtual void load(std::byte* values, int32_t* label, int64_t index,
                     std::span<std::byte> scratch) const = 0;
   virtual int64_t scratch_bytes() const = 0;
   virtual int32_t label(int64_t index) const = 0;

@@ -15,20 +15,6 @@ static_assert(std::endian::native == std::endian::little);
 
 constexpr size_t kMaxHeader = 10000;  // numpy's own limit
 
-struct Half {
-  uint16_t bits;
-};
-
-float widen(Half half) {
-  const uint32_t sign = uint32_t{half.bits & 0x8000u} << 16;
-  const uint32_t magnitude = half.bits & 0x7fffu;
-  if (magnitude >= 0x7c00u) {
-    return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
-  }
-  // Moving the exponent by a product is right for subnormal numbers too.
-  return std::bit_cast<float>(sign | magnitude << 13) * 0x1p112f;
-}
-
 int64_t item_bytes(NpyType type) {
   switch (type) {
     case NpyType::f2:
@@ -98,11 +84,7 @@ void NpyFile::convert(To* values) {
       const int64_t n = std::min<int64_t>(header_.count - done, chunk.size());
       read_exactly(chunk.data(), static_cast<size_t>(n) * sizeof(From));
       for (int64_t i = 0; i < n; ++i) {
-        if constexpr (std::is_same_v<From, Half>) {
-          values[done + i] = widen(chunk[i]);
-        } else {
-          values[done + i] = static_cast<To>(chunk[i]);
-        }
+        values[done + i] = static_cast<To>(chunk[i]);
       }
       done += n;
     }
@@ -112,7 +94,7 @@ void NpyFile::convert(To* values) {
 void NpyFile::read(float* values) {
   switch (header_.type) {
     case NpyType::f2:
-      return convert<Half>(values);
+      return convert<F16>(values);
     case NpyType::f4:
       return convert<float>(values);
     case NpyType::f8:
@@ -139,6 +121,11 @@ void NpyFile::read(int64_t* values) {
   }
   fail(Exit::data, fmt::format("{}: found fractional numbers, wanted whole ones", file_.name()),
        "convert it with numpy's astype('<i8')");
+}
+
+void NpyFile::read_halves(F16* values) {
+  require(header_.type == NpyType::f2, "npy: {} has no numbers of 16 bits", file_.name());
+  convert<F16>(values);
 }
 
 NpyWriter::NpyWriter(const std::filesystem::path& path, std::span<const int64_t> shape)

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/float16.h"
 #include "formats/atomic_file.h"
 #include "formats/input_file.h"
 
@@ -38,9 +39,10 @@ class NpyFile {
   const NpyHeader& header() const { return header_; }
 
   // Each reads all header().count values, once. The first takes every type, the second whole
-  // numbers only. Neither allocates.
+  // numbers only, the third f2 only, as they are. None allocates.
   void read(float* values);
   void read(int64_t* values);
+  void read_halves(F16* values);
 
   // Instead: up to so many bytes of the values as they lie in the file. Returns how many.
   size_t read_start(std::span<std::byte> to) { return file_.read(to.data(), to.size()); }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "model/batch.h"
 #include "model/optimizer.h"
 
 namespace ebb {
@@ -33,7 +34,8 @@ class StepWriter {
         choices_(spec.choices),
         specs_(parameters(config)),
         b_(kStepProgram, device),
-        params_(b_, specs_, choices_.storage) {
+        params_(b_, specs_, choices_.storage),
+        batch_(b_, config, spec) {
     if (choices_.schedule.empty()) {
       choices_.schedule = plain_schedule(std::vector<KeepSet>(config.depth(), KeepSet::all()));
     }
@@ -45,7 +47,6 @@ class StepWriter {
   }
 
   Program write() {
-    declare_batch();
     declare_results();
     const bool release = choices_.release && spec_.update;
     require(!release || choices_.layer_major || !accumulates(),
@@ -82,6 +83,7 @@ class StepWriter {
     Part part;
     Dit model;
     Buf silu_c;
+    Batch::Taken taken;
     std::vector<Buf> x;  // the input of each block, and the last one's output
     std::vector<BlockTensors> saved;
     Dit::Gradients gradient;
@@ -105,29 +107,8 @@ class StepWriter {
 
   bool accumulates() const { return micro_batch_count(spec_.batch, choices_.micro_batch) > 1; }
 
-  Buf host_input(const char* name, Shape shape, DType type = DType::f32) {
-    const Buf made = b_.buffer(name, std::move(shape), Purpose::data, type);
-    b_.input(made);
-    return made;
-  }
-
-  Shape image(int64_t samples) const {
-    return {samples, config_.channels, config_.image_size, config_.image_size};
-  }
   Shape output_shape(int64_t samples) const {
     return {samples, config_.out_channels(), config_.image_size, config_.image_size};
-  }
-
-  void declare_batch() {
-    if (spec_.loader_bytes > 0) {
-      b_.declare({kLoaderMemory, "data", Purpose::data, DType::u8, {spec_.loader_bytes}, true});
-    }
-    x_ = host_input(kBatchX, image(spec_.batch));
-    if (config_.classes > 0) y_ = host_input(kBatchY, {spec_.batch}, DType::i32);
-    if (spec_.given_noise) {
-      noise_ = host_input(kBatchNoise, image(spec_.batch));
-      t_ = host_input(kBatchTime, {spec_.batch});
-    }
   }
 
   void declare_results() {
@@ -215,50 +196,13 @@ class StepWriter {
     }
   }
 
-  // A part of a batch tensor: the samples whose turn it is.
-  Buf samples(Buf whole, const Way& way) {
-    if (!whole || !accumulates()) return whole;
-    Shape shape = b_.shape(whole);
-    const int64_t each = element_count(shape) / shape[0];
-    shape[0] = way.part.size;
-    return b_.view(whole, shape, way.part.first * each, way.part.size * each);
-  }
-
-  struct Noised {
-    Buf x, noise, t, y, xt;
-  };
-
-  // Noise, times and labels are functions of the sample's place: they are drawn wherever they are
-  // needed rather than kept.
-  Noised noised(Way& way) {
-    const int64_t B = way.part.size;
-    const int64_t n = config_.channels * config_.pixels();
-    Noised s{samples(x_, way), samples(noise_, way), samples(t_, way), samples(y_, way), {}};
-    if (!spec_.given_noise) {
-      s.noise = b_.buffer(kBatchNoise, image(B));
-      b_.emit("noise", FillNormal{B, n, Stream::noise, way.part.first}, {}, {s.noise});
-      s.t = b_.buffer(kBatchTime, {B});
-      b_.emit("times", DrawTimes{B, config_.objective, spec_.time_sampling, way.part.first}, {},
-              {s.t});
-    }
-    s.xt = b_.buffer("batch.xt", image(B));
-    b_.emit("diffuse", Diffuse{B, n, config_.objective}, {s.x, s.noise, s.t}, {s.xt});
-    return s;
-  }
-
   Dit::Input network_input(Way& way) {
-    const Noised s = noised(way);
-    Buf y = s.y;
-    if (y && !spec_.given_noise && spec_.label_drop > 0) {
-      const int64_t B = way.part.size;
-      y = b_.buffer("batch.y_dropped", {B}, Purpose::data, DType::i32);
-      b_.emit("drop_labels", DropLabels{B, config_.null_label(), spec_.label_drop, way.part.first},
-              {s.y}, {y});
-    }
-    return {s.xt, s.t, y};
+    const Batch::Noised s = batch_.noised(way.part, way.taken);
+    return {s.xt, s.t, batch_.shown_labels(s, way.part)};
   }
 
   void embed(Way& way) {
+    batch_.take(way.taken, way.part);
     const Dit::Embedded made = way.model.embed(b_, network_input(way));
     way.x[0] = made.x;
     inputs_.push_back(made.x);
@@ -270,8 +214,8 @@ class StepWriter {
   }
 
   void turn(Way& way) {
-    const Buf output =
-        output_ ? samples(output_, way) : b_.buffer(kOutput, output_shape(way.part.size));
+    const Buf output = output_ ? batch_.samples(output_, way.part)
+                               : b_.buffer(kOutput, output_shape(way.part.size));
     const Dit::Final f = way.model.finish(b_, output, way.x[config_.depth()], way.silu_c);
     way.gradient = way.model.finish_backward(b_, f, loss(way, output));
   }
@@ -280,7 +224,7 @@ class StepWriter {
   Buf loss(Way& way, Buf output) {
     const int64_t B = way.part.size;
     const auto weight = static_cast<float>(1.0 / static_cast<double>(spec_.batch));
-    const Noised s = noised(way);
+    const Batch::Noised s = batch_.noised(way.part, way.taken);
     const Buf losses = b_.buffer("losses", {B});
     const Buf doutput = b_.buffer("d.output", b_.shape(output));
     if (config_.objective == Objective::ddpm) {
@@ -351,8 +295,8 @@ class StepWriter {
   const std::vector<ParamSpec> specs_;
   Builder b_;
   Params params_;
+  Batch batch_;
   std::vector<Way> parts_;
-  Buf x_, y_, noise_, t_;                          // of the whole batch; noise and t only if given
   Buf loss_, output_, norms_, clip_;               // what the host reads
   std::map<std::string, std::vector<Buf>> state_;  // weight, moments, average of each tensor
   std::vector<Buf> inputs_;                        // of blocks

@@ -20,6 +20,15 @@ struct Choices {
 
 enum class Optimizer : uint8_t { adamw, lion, adafactor };
 
+// How the samples of a training batch come in: as fp32 that the host writes for the whole batch
+// before a run, or as the data set stores them, a micro-batch at a time while the step runs.
+struct Feeding {
+  bool by_feed = false;
+  DType type = DType::f32;   // of a sample's values
+  bool mirror = false;       // some of them left to right
+  int64_t memory_bytes = 0;  // resident, that the feed works in
+};
+
 struct StepSpec {
   // Released gradients are used only when all are known to be finite, or to be clipped. One that is
   // too large for fp16 must keep every update from happening.
@@ -33,8 +42,8 @@ struct StepSpec {
   TimeSampling time_sampling = TimeSampling::uniform;
   Optimizer optimizer = Optimizer::adamw;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
-  float clip = 0;            // 0: never
-  int64_t loader_bytes = 0;  // resident memory that the loader decodes into
+  float clip = 0;  // 0: never
+  Feeding feeding;
   Choices choices;
 };
 
@@ -47,7 +56,8 @@ int64_t micro_batch_count(int64_t batch, int64_t micro_batch);
 
 // Names that the host uses.
 inline constexpr const char* kStepProgram = "step";
-inline constexpr const char* kLoaderMemory = "loader.memory";  // (loader_bytes) u8
+inline constexpr const char* kLoaderMemory = "loader.memory";  // (feeding.memory_bytes) u8
+inline constexpr const char* kBatchStored = "batch.stored";    // as a feed brings them
 inline constexpr const char* kBatchX = "batch.x";              // (B, C, S, S) clean input
 inline constexpr const char* kBatchY = "batch.y";              // (B) i32
 inline constexpr const char* kBatchNoise = "batch.noise";      // (B, C, S, S)

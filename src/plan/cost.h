@@ -47,7 +47,7 @@ class CostModel {
 
   // Between measured sizes a straight line, beyond them in proportion. Never less for more rows,
   // tokens or bytes. Kinds that were not measured cost what they would without measurements. A
-  // transfer takes none: its lane works beside the ops.
+  // transfer takes none: its lane works beside the ops; nor do samples, which are made meanwhile.
   double seconds(const OpParams& params) const;
 
  private:

@@ -130,7 +130,7 @@ int64_t gradient_bytes(const DitConfig& config, const Storage& storage, const Li
 
 int64_t state_bytes(const DitConfig& config, const StepSpec& spec, const Storage& storage,
                     const Offload& offload, const Limits& limits) {
-  int64_t bytes = limits.aligned(spec.loader_bytes) +
+  int64_t bytes = limits.aligned(spec.feeding.memory_bytes) +
                   (offload.any() ? limits.aligned(offload.memory_bytes) : 0);
   for (const ParamSpec& p : parameters(config)) {
     for (const StateBuffer& b : state_of(p, spec, storage)) {

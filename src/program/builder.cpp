@@ -48,13 +48,12 @@ Buf Builder::declare_numbered(Buffer buffer) {
   return declare(std::move(buffer));
 }
 
-Buf Builder::lasting(const std::string& name, Shape shape, DType type) {
-  constexpr Purpose kKept = Purpose::activation;
-  if (!in_loop() || !stack_lasting_) return buffer(name, std::move(shape), kKept, type);
+Buf Builder::lasting(const std::string& name, Shape shape, DType type, Purpose purpose) {
+  if (!in_loop() || !stack_lasting_) return buffer(name, std::move(shape), purpose, type);
   Shape all = shape;
   all[0] *= loop_.count;
   const int64_t count = element_count(shape);
-  return view(buffer(name, std::move(all), kKept, type), std::move(shape), 0, count);
+  return view(buffer(name, std::move(all), purpose, type), std::move(shape), 0, count);
 }
 
 Buf Builder::view(Buf of, Shape shape, int64_t offset, int64_t stride) {

@@ -53,7 +53,8 @@ class Builder {
   // A buffer that other loops read too, when loops go layer by layer: then there is one for each
   // time round, and ops see the one whose turn it is, in this loop and in any other of as many
   // turns. Otherwise a buffer like any other.
-  Buf lasting(const std::string& name, Shape shape, DType type = DType::f32);
+  Buf lasting(const std::string& name, Shape shape, DType type = DType::f32,
+              Purpose purpose = Purpose::activation);
   void stack_lasting(bool stack) { stack_lasting_ = stack; }
   // Elements of `of` from `offset` on, moving on by `stride` each time round a loop.
   Buf view(Buf of, Shape shape, int64_t offset, int64_t stride);

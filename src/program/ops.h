@@ -26,6 +26,31 @@ inline constexpr int kDiffusionSteps = 1000;
 inline constexpr int kTimeFeatures = 256;
 inline constexpr double kNormEps = 1e-6;
 
+// ---- samples -----------------------------------------------------------------------------------
+
+// -> stored (B, n) of `type`, [y (B)]: samples of the batch from first_sample on, as the run's feed
+// has them (program/feed.h); each time round a loop goes on by B.
+struct TakeSamples {
+  static constexpr const char* kName = "take_samples";
+  int64_t B, n;
+  DType type;
+  bool labelled;
+  int64_t first_sample = 0;
+  double flops() const { return 0; }
+};
+
+// stored (B, C, S, S) of `type` -> x (B, C, S, S): pixels (u8) as v / 127.5 - 1, else as they are.
+// With `mirror` each left to right or not, by its place in the run: step * batch + that in it.
+struct ReadSamples {
+  static constexpr const char* kName = "read_samples";
+  int64_t B, C, S;
+  DType type;
+  bool mirror = false;
+  int64_t batch = 0;
+  int64_t first_sample = 0;
+  double flops() const { return 1.0 * B * C * S * S; }
+};
+
 // ---- noise, time, labels -------------------------------------------------------------------
 
 // -> noise (B, n), standard normal, keyed by (seed, step, sample, element). A sample counts from
@@ -217,8 +242,7 @@ struct Zero {
   double flops() const { return 0; }
 };
 
-// ---- normalisation and modulation. mod is (B, chunks*D); shift, scale, gate name a chunk.
-// --------
+// ---- normalisation and modulation. mod is (B, chunks*D); shift, scale, gate name a chunk. ------
 
 // x (B*T, D), mod -> y (B*T, D) = norm(x) (1 + scale) + shift, stats (B*T, 2): mean, 1/std
 struct AdaLN {
@@ -465,12 +489,12 @@ struct Transfer {
 };
 
 using OpParams =
-    std::variant<FillNormal, DrawTimes, DropLabels, Diffuse, FillTime, Patchify, Unpatchify,
-                 UnpatchifyBackward, AddPositions, TimeEmbed, LabelEmbed, LabelEmbedBackward,
-                 Linear, LinearBackwardInput, LinearBackwardParams, Silu, SiluBackward, Gelu, Add,
-                 AddTo, Repeat, Zero, AdaLN, AdaLNBackward, AddGated, AddGatedBackward, QkNorm,
-                 QkNormBackward, Attention, AttentionBackward, DdpmLoss, FlowLoss, SumLosses,
-                 SquaredNorm, ClipScale, AdamW, Lion, Adafactor, LabelsAndNull, Guide,
-                 DiffusionStep, FlowStep, Transfer>;
+    std::variant<TakeSamples, ReadSamples, FillNormal, DrawTimes, DropLabels, Diffuse, FillTime,
+                 Patchify, Unpatchify, UnpatchifyBackward, AddPositions, TimeEmbed, LabelEmbed,
+                 LabelEmbedBackward, Linear, LinearBackwardInput, LinearBackwardParams, Silu,
+                 SiluBackward, Gelu, Add, AddTo, Repeat, Zero, AdaLN, AdaLNBackward, AddGated,
+                 AddGatedBackward, QkNorm, QkNormBackward, Attention, AttentionBackward, DdpmLoss,
+                 FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW, Lion, Adafactor, LabelsAndNull,
+                 Guide, DiffusionStep, FlowStep, Transfer>;
 
 }  // namespace ebb

@@ -19,6 +19,19 @@ Arg f32_over(std::vector<int> reads, const char* name, Shape shape) {
   return over(std::move(reads), f32(name, std::move(shape)));
 }
 
+// ---- samples ---------------------------------------------------------------------------------
+
+Signature of(const TakeSamples& op) {
+  Signature s{{}, {typed(op.type, "stored", {op.B, op.n})}, {}};
+  if (op.labelled) s.writes.push_back(i32("y", {op.B}));
+  return s;
+}
+
+Signature of(const ReadSamples& op) {
+  const Shape shape = {op.B, op.C, op.S, op.S};
+  return {{typed(op.type, "stored", shape)}, {f32("x", shape)}, {}};
+}
+
 // ---- noise, time, labels -------------------------------------------------------------------
 
 Signature of(const FillNormal& op) { return {{}, {f32("noise", {op.B, op.n})}, {}}; }

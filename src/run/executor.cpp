@@ -123,6 +123,10 @@ void Executor::call(int index, int64_t iteration, const Scalars& scalars, Device
     run_transfer(*transfer, op);
     return;
   }
+  if (const auto* take = std::get_if<TakeSamples>(&op.params)) {
+    take_samples(*take, bound, iteration, memory);
+    return;
+  }
   Operands made;
   made.reads = bound.reads;
   made.writes = bound.writes;
@@ -132,6 +136,13 @@ void Executor::call(int index, int64_t iteration, const Scalars& scalars, Device
   made.scalars = &scalars;
   made.iteration = iteration;
   device_.run(op.params, made, memory);
+}
+
+void Executor::take_samples(const TakeSamples& take, const Bound& bound, int64_t iteration,
+                            DeviceMemory& memory) {
+  require(feed_ != nullptr, "executor: the program takes samples, and nobody feeds it");
+  feed_->take(memory, bound.writes[0], take.labelled ? &bound.writes[1] : nullptr,
+              take.first_sample + iteration * take.B, take.B);
 }
 
 // Between its begin and its end a transfer has its memory to itself: so says the plan.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plan/plan.h"
+#include "program/feed.h"
 #include "run/run_memory.h"
 
 namespace ebb {
@@ -28,7 +29,12 @@ class Executor {
   // All must outlive it. The memory is that of the plan's set.
   Executor(const Plan& plan, const Device& device, RunMemory& memory, Mode mode = Mode::normal);
 
-  void run(const Scalars& scalars);  // returns when all is done
+  // Where the program's samples come from, if it takes any; it must outlive the last run.
+  void take_from(Feed& feed) { feed_ = &feed; }
+
+  // Returns when all is done. What a feed or a lane fails with ends the run where it is: nothing
+  // behind that op has happened.
+  void run(const Scalars& scalars);
 
   // A buffer's values, for the host: inputs before a run, outputs after it, residents at any time
   // between runs.
@@ -76,6 +82,8 @@ class Executor {
   void run_op(int index, int64_t iteration, const Scalars& scalars);
   void call(int index, int64_t iteration, const Scalars& scalars, DeviceMemory& memory);
   void run_transfer(const Transfer& transfer, const Op& op);
+  void take_samples(const TakeSamples& take, const Bound& bound, int64_t iteration,
+                    DeviceMemory& memory);
   void run_op_checked(int index, int64_t iteration, const Scalars& scalars);
   void move_on(int index, int64_t iteration);
   bool born_at(int buffer, int index, int64_t iteration) const;
@@ -84,6 +92,7 @@ class Executor {
   const Device& device_;
   RunMemory& memory_;
   Mode mode_;
+  Feed* feed_ = nullptr;
   std::vector<Bound> bound_;
   std::vector<Lane::Ticket> tickets_;  // by buffer in memory: of its last transfer
   int64_t peak_bytes_ = 0;

@@ -10,8 +10,9 @@
 
 namespace ebb {
 
-Loader::Options loader_options(const TrainOptions& o) {
-  return {o.seed, o.step.batch, o.flip, o.loader_threads, 2};
+Loader::Options loader_options(const TrainOptions& o, const Source& source) {
+  return {o.seed, o.step.batch, o.loader_threads,
+          Loader::worth_ahead(source, o.step.batch, o.loader_threads)};
 }
 
 OutputSpec sample_output(const TrainOptions& o, const Source& source, int64_t step) {
@@ -41,7 +42,8 @@ RunSpec run_spec(const TrainOptions& o, const Source* source) {
     spec.held_bytes = checkpoint_heap_bytes(o.config, o.step);
   }
   if (source == nullptr) return spec;
-  spec.step.loader_bytes = Loader::memory_bytes(*source, loader_options(o));
+  spec.step.feeding = {true, source->info().type, o.flip,
+                       Loader::memory_bytes(*source, loader_options(o, *source))};
   spec.data_bytes = source->held_bytes();
   spec.held_bytes += o.loader_threads * source->heap_bytes();
   spec.held_bytes += names_bytes(source->info());

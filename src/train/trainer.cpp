@@ -50,12 +50,13 @@ class Trainer {
       notes_.push_back(std::move(note));
     }
     say_started();
-    Loader loader(source_, loader_options(o_), done_, session_.host(kLoaderMemory));
+    Loader loader(source_, loader_options(o_, source_), done_, session_.host(kLoaderMemory));
+    step_.take_from(loader);
     JsonLog log(o_.out / "log.jsonl", done_);
     sinks_.insert(sinks_.begin(), &log);
     try {
       while (done_ < o_.steps && !control_.stop()) {
-        const StepRecord record = one_step(loader);
+        const StepRecord record = one_step();
         for (const std::string& line : loader.take_notes()) note("left out: " + line);
         for (RunSink* sink : sinks_) sink->step(record);
         if (record.skipped) note_skipped(record);
@@ -206,16 +207,22 @@ class Trainer {
     for (RunSink* sink : sinks_) sink->started(start);
   }
 
-  StepRecord one_step(Loader& loader) {
+  // The step takes all its samples before it updates anything.
+  void run_step(const Scalars& scalars) {
+    sound_ = false;  // until the step is done, and known to be
+    try {
+      step_.run(scalars);
+    } catch (const Error& e) {
+      sound_ = e.code() == Exit::data;
+      throw;
+    }
+  }
+
+  StepRecord one_step() {
     const auto start = std::chrono::steady_clock::now();
-    const bool labelled = o_.config.classes > 0;
-    unlabelled_.resize(labelled ? 0 : o_.step.batch);
-    loader.next(session_.host<float>(kBatchX),
-                labelled ? session_.host<int32_t>(kBatchY) : std::span(unlabelled_), done_);
     Scalars scalars = step_scalars(o_, done_, updates_);
     scalars.loss_scale = scale_.factor();
-    sound_ = false;  // until the step is done, and known to be
-    step_.run(scalars);
+    run_step(scalars);
     const auto loss = step_.first(kLoss);
     const auto norm = step_.first(kClip);
     const bool finite = std::isfinite(loss) && std::isfinite(norm);
@@ -341,7 +348,6 @@ class Trainer {
   Executor& step_;
   State& state_;
   LossScale scale_;
-  std::vector<int32_t> unlabelled_;
   int64_t drawn_peak_ = 0;  // of the arena, while drawing
   int64_t done_ = 0;        // optimizer steps done,
   int64_t updates_ = 0;     // and those of them that were applied

@@ -46,7 +46,7 @@ struct TrainOptions {
   Outlook outlook;             // what the run says of itself when it starts
 };
 
-Loader::Options loader_options(const TrainOptions& options);
+Loader::Options loader_options(const TrainOptions& options, const Source& source);
 
 // Where the pictures after a step go.
 OutputSpec sample_output(const TrainOptions& options, const Source& source, int64_t step);

@@ -99,6 +99,7 @@ void add_other_shapes(std::vector<OpParams>& shapes, int64_t n) {
   const int64_t d = 64, H = D / d;
   const AdamW adamw{n, 0.9, 0.999, 1e-8, 0, true};
   const std::vector<OpParams> more = {
+      ReadSamples{images, C, side, DType::u8, true},
       FillNormal{images, C * pixels, Stream::noise},
       Diffuse{images, C * pixels, Objective::ddpm},
       Patchify{images, C, side, 2},

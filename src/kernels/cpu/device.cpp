@@ -20,6 +20,7 @@
 
 namespace ebb {
 
+void cpu::run(const TakeSamples&, const Call&) { throw Bug("samples: asked of the CPU"); }
 void cpu::run(const Transfer&, const Call&) { throw Bug("transfer: given to the CPU"); }
 
 void cpu::run_op(const OpParams& params, const Call& call) {

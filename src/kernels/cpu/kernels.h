@@ -6,6 +6,8 @@
 
 namespace ebb::cpu {
 
+[[noreturn]] void run(const TakeSamples& op, const Call& call);  // the run's feed has them
+void run(const ReadSamples& op, const Call& call);
 void run(const FillNormal& op, const Call& call);
 void run(const DrawTimes& op, const Call& call);
 void run(const DropLabels& op, const Call& call);

@@ -10,6 +10,7 @@
 #include "kernels/reference/noise.h"
 #include "kernels/reference/norm.h"
 #include "kernels/reference/sampler.h"
+#include "kernels/reference/samples.h"
 #include "kernels/reference/update.h"
 
 namespace ebb {

@@ -1,0 +1,91 @@
+#include "model/batch.h"
+
+namespace ebb {
+
+Batch::Batch(Builder& b, const DitConfig& config, const StepSpec& spec)
+    : b_(b), config_(config), spec_(spec) {
+  const Feeding& feeding = spec.feeding;
+  if (feeding.memory_bytes > 0) {
+    b_.declare({kLoaderMemory, "data", Purpose::data, DType::u8, {feeding.memory_bytes}, true});
+  }
+  if (!feeding.by_feed) {
+    x_ = host_input(kBatchX, image(spec.batch));
+    if (config.classes > 0) y_ = host_input(kBatchY, {spec.batch}, DType::i32);
+  }
+  if (spec.given_noise) {
+    noise_ = host_input(kBatchNoise, image(spec.batch));
+    t_ = host_input(kBatchTime, {spec.batch});
+  }
+}
+
+Buf Batch::host_input(const char* name, Shape shape, DType type) {
+  const Buf made = b_.buffer(name, std::move(shape), Purpose::data, type);
+  b_.input(made);
+  return made;
+}
+
+Shape Batch::image(int64_t samples) const {
+  return {samples, config_.channels, config_.image_size, config_.image_size};
+}
+
+Buf Batch::samples(Buf whole, const Part& part) {
+  if (!whole || micro_batch_count(spec_.batch, spec_.choices.micro_batch) == 1) return whole;
+  Shape shape = b_.shape(whole);
+  const int64_t each = element_count(shape) / shape[0];
+  shape[0] = part.size;
+  return b_.view(whole, shape, part.first * each, part.size * each);
+}
+
+// They stay as they are stored until the last op that wants them: that is far smaller than what the
+// network makes of them.
+void Batch::take(Taken& taken, const Part& part) {
+  const Feeding& feeding = spec_.feeding;
+  if (!feeding.by_feed || taken.stored) return;
+  const bool labelled = config_.classes > 0;
+  taken.stored = b_.lasting(kBatchStored, image(part.size), feeding.type, Purpose::data);
+  std::vector<Buf> writes = {taken.stored};
+  if (labelled) {
+    taken.labels = b_.lasting(kBatchY, {part.size}, DType::i32, Purpose::data);
+    writes.push_back(taken.labels);
+  }
+  const int64_t n = config_.channels * config_.pixels();
+  b_.emit("samples", TakeSamples{part.size, n, feeding.type, labelled, part.first}, {}, writes);
+}
+
+Buf Batch::clean(const Part& part, const Taken& taken) {
+  const Feeding& feeding = spec_.feeding;
+  if (!feeding.by_feed) return samples(x_, part);
+  if (feeding.type == DType::f32 && !feeding.mirror) return taken.stored;
+  const Buf x = b_.buffer(kBatchX, image(part.size), Purpose::data);
+  b_.emit("samples.read",
+          ReadSamples{part.size, config_.channels, config_.image_size, feeding.type, feeding.mirror,
+                      spec_.batch, part.first},
+          {taken.stored}, {x});
+  return x;
+}
+
+Batch::Noised Batch::noised(const Part& part, const Taken& taken) {
+  const int64_t B = part.size;
+  const int64_t n = config_.channels * config_.pixels();
+  Noised s{clean(part, taken), samples(noise_, part), samples(t_, part), taken.labels, {}};
+  if (y_) s.y = samples(y_, part);
+  if (!spec_.given_noise) {
+    s.noise = b_.buffer(kBatchNoise, image(B));
+    b_.emit("noise", FillNormal{B, n, Stream::noise, part.first}, {}, {s.noise});
+    s.t = b_.buffer(kBatchTime, {B});
+    b_.emit("times", DrawTimes{B, config_.objective, spec_.time_sampling, part.first}, {}, {s.t});
+  }
+  s.xt = b_.buffer("batch.xt", image(B));
+  b_.emit("diffuse", Diffuse{B, n, config_.objective}, {s.x, s.noise, s.t}, {s.xt});
+  return s;
+}
+
+Buf Batch::shown_labels(const Noised& s, const Part& part) {
+  if (!s.y || spec_.given_noise || spec_.label_drop == 0) return s.y;
+  const Buf y = b_.buffer("batch.y_dropped", {part.size}, Purpose::data, DType::i32);
+  b_.emit("drop_labels", DropLabels{part.size, config_.null_label(), spec_.label_drop, part.first},
+          {s.y}, {y});
+  return y;
+}
+
+}  // namespace ebb

@@ -1,0 +1,44 @@
+// The samples of a training step: as the host writes them or a feed brings them, then noised.
+#pragma once
+
+#include "model/step.h"
+#include "program/builder.h"
+
+namespace ebb {
+
+class Batch {
+ public:
+  // Declares what the host writes. All must outlive it.
+  Batch(Builder& b, const DitConfig& config, const StepSpec& spec);
+
+  // What a feed brought for the micro-batches of a part; otherwise empty.
+  struct Taken {
+    Buf stored, labels;
+  };
+  // Takes them once: asked again, what was taken stays.
+  void take(Taken& taken, const Part& part);
+
+  // The samples of a part whose turn it is. Noise and times are functions of a sample's place: they
+  // are drawn wherever they are needed rather than kept.
+  struct Noised {
+    Buf x, noise, t, y, xt;
+  };
+  Noised noised(const Part& part, const Taken& taken);
+  // The labels that the network sees: some are dropped.
+  Buf shown_labels(const Noised& samples, const Part& part);
+
+  // A part of a tensor that has a row for each sample of the batch: those whose turn it is.
+  Buf samples(Buf whole, const Part& part);
+
+ private:
+  Buf host_input(const char* name, Shape shape, DType type = DType::f32);
+  Shape image(int64_t samples) const;
+  Buf clean(const Part& part, const Taken& taken);
+
+  Builder& b_;
+  const DitConfig& config_;
+  const StepSpec& spec_;
+  Buf x_, y_, noise_, t_;  // of the whole batch, from the host; noise and t only if given
+};
+
+}  // namespace ebb
