@@ -273,5 +273,29 @@ TEST_F(CliPrune, ADamagedFileAndAFullDiskLeaveNothingHalfWritten) {
   EXPECT_EQ(file("p.safetensors"), "before");
 }
 
+// What memory a sanitizer takes is not ours to bound: ./check leaves CliMemory* out there.
+class CliMemoryOfPruning : public CliPrune {};
+
+// Of 400 MB. Drawing takes the weights into memory, a quarter of the file: so much would be seen.
+TEST_F(CliMemoryOfPruning, IsAFractionOfTheFile) {
+  DitConfig config = small_config(14, 6, 384);
+  Written w{info_of(config)};
+  w.value = [](const std::string&, int64_t i) {
+    return static_cast<float>(i % 1000 - 500) * 1e-6f;
+  };
+  write(w);
+  constexpr int64_t kMost = 64 << 20;
+  const auto bytes = static_cast<int64_t>(fs::file_size(at("a.safetensors")));
+  EXPECT_GT(bytes, 6 * kMost);
+  for (const Args& amounts : {Args{"--heads", "0.2", "--mlp", "0.5", "--by", "fisher"},
+                              Args{"--params", "15000000", "--scope", "model"}}) {
+    const Result r = succeed(prune(amounts));
+    EXPECT_LE(r.peak_bytes, kMost) << r.story();
+  }
+  const Result control = succeed({"sample", "--from", "a.safetensors", "--count", "1", "--classes",
+                                  "0", "--steps", "1", "--out", "g.png"});
+  EXPECT_GT(control.peak_bytes, bytes / 4);
+}
+
 }  // namespace
 }  // namespace ebb::cli_fixture
