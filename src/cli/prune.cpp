@@ -197,7 +197,7 @@ void refuse_parent(const Settings& s, const fs::path& from) {
 
 }  // namespace
 
-int run_prune(Settings s) {
+int run_prune(Settings s) {  // NOLINT(performance-unnecessary-value-param): as every verb
   check_flags(s);
   const fs::path from = checkpoint_of(s.from);
   if (!s.dry_run) {
