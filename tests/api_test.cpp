@@ -234,7 +234,7 @@ TEST_F(Api, ModelsAreNamedOrEvenOrUneven) {
   run.step();
   EXPECT_EQ(run.tensor("blocks.2.mlp.fc1.weight").shape, (std::vector<int64_t>{7, 32}));
   uneven.depth = 2;
-  expect_error(Exit::usage, "--depth: found 2, but there are shapes of 3 blocks",
+  expect_error(Exit::usage, "--depth: found 2, but --shapes has 3 blocks",
                [&] { TrainingPlan(machine(), uneven, training()); });
 }
 

@@ -56,12 +56,15 @@ inline std::vector<ModelCase> model_cases() {
   qk_rms.qk_norm = QkNormKind::rms;
   DitConfig no_sigma = small_config();
   no_sigma.learn_sigma = false;
+  DitConfig halves = qk_layer;  // a block without heads, one without an MLP
+  halves.blocks = {{0, 20}, {2, 16}, {1, 0}};
   return {{"ddpm with learned sigma", small_config()},
           {"ddpm without", no_sigma},
           {"flow", small_config(Objective::flow)},
           {"no classes", no_classes},
           {"qk-norm layer", qk_layer},
           {"qk-norm rms", qk_rms},
+          {"half blocks", halves},
           {"uneven ddpm", uneven_config(Objective::ddpm)},
           {"uneven flow", uneven_config(Objective::flow, QkNormKind::rms)}};
 }

@@ -59,6 +59,9 @@ inline DitConfig random_config(Random& random, int most_depth = 8) {
     for (BlockShape& block : c.blocks) {
       block = {1 + pick(random, static_cast<int>(heads)),
                1 + pick(random, static_cast<int>(4 * c.width))};
+      const int half = pick(random, 6);
+      if (half == 0) block.heads = 0;
+      if (half == 1) block.mlp = 0;
     }
   }
   return c;

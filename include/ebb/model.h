@@ -22,7 +22,7 @@ struct Model {
   bool learn_sigma = true;                             // of ddpm
   std::string qk_norm = "none";                        // "none", "layer" or "rms"
   // Each block's own, as pruning leaves them; none: all have `heads` and an MLP of 4 x width. A
-  // head is width / heads wide in every block.
+  // head is width / heads wide in every block. Of a block one of the two may be 0.
   std::vector<Block> blocks = {};
 };
 

@@ -65,9 +65,8 @@ void set_shapes(DitConfig& c, const Model& m) {
   if (m.blocks.empty()) return;
   if (std::ssize(m.blocks) != m.depth) {
     fail(Exit::usage,
-         fmt::format("--depth: found {}, but there are shapes of {} blocks", m.depth,
-                     m.blocks.size()),
-         "leave --depth out");
+         fmt::format("--depth: found {}, but --shapes has {} blocks", m.depth, m.blocks.size()),
+         "leave --depth out: the shapes say it");
   }
   c.blocks.clear();
   for (const Model::Block& block : m.blocks) c.blocks.push_back({block.heads, block.mlp});
@@ -106,9 +105,14 @@ DitConfig resolve(Model& m, const DataInfo* data, const std::string& model_at,
 std::string label_of(const Model& m, const DitConfig& c) {
   if (!m.name.empty()) {
     const NamedSize size = named_size(m.name, "--model");
-    if (size.width == c.width && size.depth == c.depth() && size.patch == c.patch) return m.name;
+    const bool same = size.width == c.width && size.depth == c.depth() && size.patch == c.patch;
+    if (same && m.blocks.empty()) return m.name;
   }
-  return fmt::format("DiT {}x{}/{}", c.width, c.depth(), c.patch);
+  const std::string label = fmt::format("DiT {}x{}/{}", c.width, c.depth(), c.patch);
+  if (m.blocks.empty()) return label;
+  constexpr size_t kShort = 24;
+  const std::string shapes = shapes_text(c.blocks);
+  return label + (shapes.size() <= kShort ? " of " + shapes : " of several shapes");
 }
 
 }  // namespace ebb

@@ -30,6 +30,8 @@ void refuse_contradictions(const Settings& s, const DitConfig& c, const std::str
       {"width", text(s.width), text(c.width)},
       {"depth", text(s.depth), text(c.depth())},
       {"heads", text(s.heads), text(c.width / c.head_width)},
+      {"shapes", s.shapes.empty() ? "" : shapes_text(parse_shapes(s.shapes, s.given.at("shapes"))),
+       shapes_text(c.blocks)},
       {"patch", text(s.patch), text(c.patch)},
       {"image-size", text(s.image_size), text(c.image_size)},
       {"channels", text(s.channels), text(c.channels)},
@@ -55,7 +57,7 @@ void expand_name(Settings& s) {
                                                               {"heads", &s.heads, size.heads},
                                                               {"patch", &s.patch, size.patch}};
   for (const auto& [name, member, value] : parts) {
-    if (s.has(name)) continue;
+    if (s.has(name) || (member == &s.depth && !s.shapes.empty())) continue;
     *member = value;
     s.given[name] = fmt::format("{} {}: {}", s.given.at("model"), s.model, name);
   }

@@ -32,6 +32,11 @@ Model model_in(const Settings& s) {
   m.objective = s.objective;
   m.learn_sigma = !s.no_learn_sigma;
   m.qk_norm = s.qk_norm;
+  if (s.shapes.empty()) return m;
+  const std::string where = s.has("shapes") ? s.given.at("shapes") : "--shapes";
+  for (const BlockShape& shape : parse_shapes(s.shapes, where)) {
+    m.blocks.push_back({shape.heads, shape.mlp});
+  }
   return m;
 }
 

@@ -17,7 +17,7 @@ namespace ebb {
 struct Settings {
   std::string verb;
   // model; 0, -1 or "" mean "not given": from the data, the checkpoint or the named size
-  std::string model;
+  std::string model, shapes;
   int64_t width = 0, depth = 0, heads = 0, patch = 0;
   int64_t image_size = 0, channels = 0, classes = -1;
   std::string objective;

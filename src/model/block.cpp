@@ -6,8 +6,8 @@ namespace ebb {
 
 namespace {
 
-// The six chunks of a block's modulation.
-enum Chunk : int64_t { kShift1, kScale1, kGate1, kShift2, kScale2, kGate2, kChunks };
+// The chunks of each half's modulation: those of attention come first, then those of the MLP.
+enum Chunk : int64_t { kShift, kScale, kGate, kOfHalf };
 
 }  // namespace
 
@@ -19,6 +19,8 @@ Block::Block(const DitConfig& config, int64_t index, int64_t batch, Params& para
       H_(config.blocks[index].heads),
       d_(config.head_width),
       mlp_(config.blocks[index].mlp),
+      chunks_(config.blocks[index].chunks()),
+      of_mlp_(H_ > 0 ? int64_t{kOfHalf} : 0),
       qk_norm_(config.qk_norm),
       type_(params.activation()),
       name_(fmt::format("blocks.{}.", index)),
@@ -36,9 +38,15 @@ BlockTensors Block::forward(Builder& b, Buf out, Buf x, Buf silu_c, const KeepSe
   t.silu_c = silu_c;
   // Without qk-norm the normed tensor is qkv itself.
   t.keep = qk_norm_ == QkNormKind::none ? keep.with(Slot::normed, keep.has(Slot::qkv)) : keep;
-  need(b, t, Slot::y);
-  b.emit("out", AddGated{B_, T_, D_, kChunks, kGate2, type_},
-         {need(b, t, Slot::x1), need(b, t, Slot::y), need(b, t, Slot::mod)}, {out});
+  if (mlp_ > 0) {
+    need(b, t, Slot::y);
+    b.emit("out", AddGated{B_, T_, D_, chunks_, of_mlp_ + kGate, type_},
+           {need(b, t, Slot::x1), need(b, t, Slot::y), need(b, t, Slot::mod)}, {out});
+  } else {  // what the attention half makes is the block's output
+    need(b, t, Slot::proj);
+    b.emit("out", AddGated{B_, T_, D_, chunks_, kGate, type_},
+           {t.x, need(b, t, Slot::proj), need(b, t, Slot::mod)}, {out});
+  }
   for (int i = 0; i < kBlockSlots; ++i) {
     if (!t.keep.has(static_cast<Slot>(i))) t.made[i] = t.aside[i] = {};
   }
@@ -46,6 +54,7 @@ BlockTensors Block::forward(Builder& b, Buf out, Buf x, Buf silu_c, const KeepSe
 }
 
 Buf Block::need(Builder& b, BlockTensors& t, Slot slot) const {
+  if (slot == Slot::x1 && H_ == 0) return t.x;
   const int i = static_cast<int>(slot);
   if (!t.made[i]) make(b, t, slot);
   return t.made[i];
@@ -71,12 +80,12 @@ void Block::make(Builder& b, BlockTensors& t, Slot slot) const {
   const int64_t R = B_ * T_;
   switch (slot) {
     case Slot::mod:  // (B, 6D)  shift, scale, gate of attention; shift, scale, gate of the MLP
-      modulation_.forward(b, "mod", t.silu_c, main("mod", B_, kChunks * D_));
+      modulation_.forward(b, "mod", t.silu_c, main("mod", B_, chunks_ * D_));
       return;
     case Slot::m1: {  // (B*T, D)
       const Buf mod = get(Slot::mod);
       const Buf m1 = main("attn.in", R, D_);
-      b.emit("attn.in", AdaLN{B_, T_, D_, kChunks, kShift1, kScale1, type_}, {t.x, mod},
+      b.emit("attn.in", AdaLN{B_, T_, D_, chunks_, kShift, kScale, type_}, {t.x, mod},
              {m1, aside("attn.stats", {R, 2})});
       return;
     }
@@ -117,7 +126,7 @@ void Block::make(Builder& b, BlockTensors& t, Slot slot) const {
     case Slot::x1: {  // (B*T, D)  after the attention half
       const Buf proj = get(Slot::proj);
       const Buf mod = get(Slot::mod);
-      b.emit("attn.out", AddGated{B_, T_, D_, kChunks, kGate1, type_}, {t.x, proj, mod},
+      b.emit("attn.out", AddGated{B_, T_, D_, chunks_, kGate, type_}, {t.x, proj, mod},
              {main("attn.out", R, D_)});
       return;
     }
@@ -125,8 +134,8 @@ void Block::make(Builder& b, BlockTensors& t, Slot slot) const {
       const Buf x1 = get(Slot::x1);
       const Buf mod = get(Slot::mod);
       const Buf m2 = main("mlp.in", R, D_);
-      b.emit("mlp.in", AdaLN{B_, T_, D_, kChunks, kShift2, kScale2, type_}, {x1, mod},
-             {m2, aside("mlp.stats", {R, 2})});
+      b.emit("mlp.in", AdaLN{B_, T_, D_, chunks_, of_mlp_ + kShift, of_mlp_ + kScale, type_},
+             {x1, mod}, {m2, aside("mlp.stats", {R, 2})});
       return;
     }
     case Slot::u: {  // (B*T, M)  before GELU
@@ -159,34 +168,37 @@ void Block::backward(Builder& b, Buf dx, Buf dsilu_c, BlockTensors t) const {
   const auto scope = b.scope(fmt::format("block{}", index_));
   t.keep = {};  // what is made from here on outlives nothing
   t.backward = true;
-  const Shape rows = {B_ * T_, D_};
-  const Buf y = need(b, t, Slot::y);
-  const Buf mod = need(b, t, Slot::mod);
-  const Buf dmod = b.buffer("d.mod", {B_, kChunks * D_});
+  const Buf last = need(b, t, mlp_ > 0 ? Slot::y : Slot::proj);
+  need(b, t, Slot::mod);
+  const Buf dmod = b.buffer("d.mod", {B_, chunks_ * D_});
+  if (mlp_ > 0) mlp_half_backward(b, dx, dmod, t, last);
+  if (H_ > 0) attention_half_backward(b, dx, dmod, t);
+  const Buf share = modulation_.backward(b, "d.silu_c", dmod, t.silu_c);
+  b.emit("d.silu_c.add", AddTo{B_ * D_}, {share}, {}, {dsilu_c});
+}
 
-  const Buf dy = b.buffer("d.mlp.y", rows, Purpose::activation, type_);
-  b.emit("d.out", AddGatedBackward{B_, T_, D_, kChunks, kGate2, type_}, {dx, y, mod}, {dy, dmod});
+void Block::mlp_half_backward(Builder& b, Buf dx, Buf dmod, BlockTensors& t, Buf y) const {
+  const Buf mod = need(b, t, Slot::mod);
+  const Buf dy = b.buffer("d.mlp.y", {B_ * T_, D_}, Purpose::activation, type_);
+  b.emit("d.out", AddGatedBackward{B_, T_, D_, chunks_, of_mlp_ + kGate, type_}, {dx, y, mod},
+         {dy, dmod});
   const Buf g = need(b, t, Slot::g);
   const Buf du = fc2_.backward_gelu(b, "d.mlp.u", dy, g, need(b, t, Slot::u));
   const Buf dm2 = fc1_.backward(b, "d.mlp.in", du, need(b, t, Slot::m2));
-  b.emit("d.mlp.norm", AdaLNBackward{B_, T_, D_, kChunks, kShift2, kScale2, true, type_},
+  b.emit("d.mlp.norm",
+         AdaLNBackward{B_, T_, D_, chunks_, of_mlp_ + kShift, of_mlp_ + kScale, true, type_},
          {dm2, need(b, t, Slot::x1), t.aside[static_cast<int>(Slot::m2)], mod}, {dmod}, {dx});
-
-  attention_half_backward(b, dx, dmod, t);
-
-  const Buf share = modulation_.backward(b, "d.silu_c", dmod, t.silu_c);
-  b.emit("d.silu_c.add", AddTo{B_ * D_}, {share}, {}, {dsilu_c});
 }
 
 void Block::attention_half_backward(Builder& b, Buf dx, Buf dmod, BlockTensors& t) const {
   const Buf mod = need(b, t, Slot::mod);
   const Buf dproj = b.buffer("d.attn.proj", {B_ * T_, D_}, Purpose::activation, type_);
-  b.emit("d.attn.out", AddGatedBackward{B_, T_, D_, kChunks, kGate1, type_},
+  b.emit("d.attn.out", AddGatedBackward{B_, T_, D_, chunks_, kGate, type_},
          {dx, need(b, t, Slot::proj), mod}, {dproj, dmod});
   const Buf d_o = proj_.backward(b, "d.attn.o", dproj, need(b, t, Slot::o));
   const Buf dqkv = attention_backward(b, t, d_o);
   const Buf dm1 = qkv_.backward(b, "d.attn.in", dqkv, need(b, t, Slot::m1));
-  b.emit("d.attn.norm", AdaLNBackward{B_, T_, D_, kChunks, kShift1, kScale1, true, type_},
+  b.emit("d.attn.norm", AdaLNBackward{B_, T_, D_, chunks_, kShift, kScale, true, type_},
          {dm1, t.x, t.aside[static_cast<int>(Slot::m1)], mod}, {dmod}, {dx});
 }
 

@@ -33,10 +33,13 @@ class Block {
   // The tensor, made now (after what it is made of) if it is not there.
   Buf need(Builder& b, BlockTensors& t, Slot slot) const;
   void make(Builder& b, BlockTensors& t, Slot slot) const;
+  // Each adds what flows through its half to dx, and writes its chunks of dmod.
+  void mlp_half_backward(Builder& b, Buf dx, Buf dmod, BlockTensors& t, Buf y) const;
   void attention_half_backward(Builder& b, Buf dx, Buf dmod, BlockTensors& t) const;
   Buf attention_backward(Builder& b, BlockTensors& t, Buf d_o) const;
 
   int64_t index_, B_, T_, D_, H_, d_, mlp_;
+  int64_t chunks_, of_mlp_;  // of the modulation; the first of the MLP's
   QkNormKind qk_norm_;
   DType type_;  // of what has a row for each token
   std::string name_;

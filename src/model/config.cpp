@@ -33,6 +33,40 @@ void set_blocks(DitConfig& config, int64_t depth, int64_t heads) {
   config.blocks.assign(depth, BlockShape{heads, 4 * config.width});
 }
 
+std::vector<BlockShape> parse_shapes(const std::string& text, const std::string& where) {
+  constexpr size_t kMostBlocks = 1024;
+  std::vector<BlockShape> blocks;
+  for (const std::string& part : split(text, ',')) {
+    const auto times = split(part, '*');
+    const auto sizes = split(times[0], ':');
+    if (times.size() > 2 || sizes.size() != 2) {
+      fail(
+          Exit::usage,
+          fmt::format("{}: found '{}', wanted HEADS:MLP or HEADS:MLP*BLOCKS", where,
+                      printable(part)),
+          "6:1536*4,3:768*8 is four blocks of 6 heads and an MLP of 1536, then eight smaller ones");
+    }
+    const BlockShape shape{parse_int(sizes[0], where), parse_int(sizes[1], where)};
+    const int64_t count = times.size() == 2 ? parse_int(times[1], where) : 1;
+    if (count < 1 || count > static_cast<int64_t>(kMostBlocks - blocks.size())) {
+      fail(Exit::usage, fmt::format("{}: found {} blocks of {}, wanted 1 to {} in all", where,
+                                    count, times[0], kMostBlocks));
+    }
+    blocks.insert(blocks.end(), count, shape);
+  }
+  return blocks;
+}
+
+std::string shapes_text(const std::vector<BlockShape>& blocks) {
+  std::string text;
+  for (size_t i = 0, end = 0; i < blocks.size(); i = end) {
+    while (end < blocks.size() && blocks[end] == blocks[i]) ++end;
+    text += fmt::format("{}{}:{}{}", text.empty() ? "" : ",", blocks[i].heads, blocks[i].mlp,
+                        end - i > 1 ? fmt::format("*{}", end - i) : "");
+  }
+  return text;
+}
+
 NamedSize named_size(const std::string& name, const std::string& where) {
   static const std::map<std::string, std::array<int64_t, 3>> kSizes = {
       {"S", {384, 12, 6}}, {"B", {768, 12, 12}}, {"L", {1024, 24, 16}}, {"XL", {1152, 28, 16}}};
@@ -100,7 +134,8 @@ void validate(const DitConfig& c) {
   }
   for (int64_t i = 0; i < c.depth(); ++i) {
     const BlockShape& shape = c.blocks[i];
-    if (shape.heads < 1 || shape.mlp < 1 || shape.heads > 65536 || shape.mlp > 1 << 20) {
+    if (shape.heads < 0 || shape.mlp < 0 || shape.chunks() == 0 || shape.heads > 65536 ||
+        shape.mlp > 1 << 20) {
       fail(Exit::usage, fmt::format("block {}: {} heads and an MLP of {} are not a block", i,
                                     shape.heads, shape.mlp));
     }
@@ -109,7 +144,7 @@ void validate(const DitConfig& c) {
 }
 
 void check_countable(const DitConfig& c, int64_t batch) {
-  // A profile writes up to a dozen blocks for each of four shapes, and several steps are summed.
+  // A profile writes a dozen blocks of each shape, and several steps are summed.
   constexpr double kMostBytes = 0x1p56;
   constexpr double kWritten = 64;
   const auto rows = static_cast<double>(batch) * static_cast<double>(c.tokens());
@@ -160,11 +195,12 @@ std::vector<ParamSpec> parameters(const DitConfig& c) {
     specs.tensor("y_embedder.embedding_table.weight", {c.classes + 1, D}, Init::normal);
   }
   for (int64_t i = 0; i < c.depth(); ++i) {
-    const int64_t inner = c.blocks[i].heads * c.head_width;
+    const BlockShape& shape = c.blocks[i];
+    const int64_t inner = shape.heads * c.head_width;
     specs.prefix = fmt::format("blocks.{}.", i);
     specs.layer = fmt::format("block{}", i);
-    specs.linear("attn.qkv", {3 * inner, D});
-    if (c.qk_norm != QkNormKind::none) {
+    if (shape.heads > 0) specs.linear("attn.qkv", {3 * inner, D});
+    if (shape.heads > 0 && c.qk_norm != QkNormKind::none) {
       for (const char* part : {"attn.q_norm", "attn.k_norm"}) {
         specs.tensor(fmt::format("{}.weight", part), {c.head_width}, Init::one);
         if (c.qk_norm == QkNormKind::layer) {
@@ -172,10 +208,12 @@ std::vector<ParamSpec> parameters(const DitConfig& c) {
         }
       }
     }
-    specs.linear("attn.proj", {D, inner});
-    specs.linear("mlp.fc1", {c.blocks[i].mlp, D});
-    specs.linear("mlp.fc2", {D, c.blocks[i].mlp});
-    specs.linear("adaLN_modulation.1", {6 * D, D}, Init::zero);
+    if (shape.heads > 0) specs.linear("attn.proj", {D, inner});
+    if (shape.mlp > 0) {
+      specs.linear("mlp.fc1", {shape.mlp, D});
+      specs.linear("mlp.fc2", {D, shape.mlp});
+    }
+    specs.linear("adaLN_modulation.1", {shape.chunks() * D, D}, Init::zero);
   }
   specs.prefix = "final_layer.";
   specs.layer = "final";
@@ -198,9 +236,9 @@ double model_flops_per_sample(const DitConfig& c) {
   macs += kTimeFeatures * D + D * D;                                   // timestep MLP
   for (const BlockShape& shape : c.blocks) {
     const auto inner = static_cast<double>(shape.heads * c.head_width);
-    macs += 6 * D * D;                                   // adaLN
-    macs += T * D * 4 * inner + 2 * T * T * inner;       // qkv, proj, attention
-    macs += T * D * 2 * static_cast<double>(shape.mlp);  // MLP
+    macs += static_cast<double>(shape.chunks()) * D * D;  // adaLN
+    macs += T * D * 4 * inner + 2 * T * T * inner;        // qkv, proj, attention
+    macs += T * D * 2 * static_cast<double>(shape.mlp);   // MLP
   }
   macs += 2 * D * D + T * D * patch_area * static_cast<double>(c.out_channels());
   return 3 * 2 * macs;

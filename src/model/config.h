@@ -10,9 +10,11 @@
 
 namespace ebb {
 
-// Heads and MLP width are each block's own: pruned models have uneven ones.
+// Heads and MLP width are each block's own: pruned models have uneven ones. A block without heads,
+// or without an MLP, is half a block: its modulation has no chunks for the missing half.
 struct BlockShape {
   int64_t heads, mlp;
+  int64_t chunks() const { return (heads > 0 ? 3 : 0) + (mlp > 0 ? 3 : 0); }
   bool operator==(const BlockShape&) const = default;
 };
 
@@ -34,6 +36,11 @@ struct DitConfig {
 
 // Even blocks: `heads` heads and an MLP of 4 x width each.
 void set_blocks(DitConfig& config, int64_t depth, int64_t heads);
+
+// "6:1536*4,3:768*8": heads and MLP width of so many blocks, then of others; and back. Fails with
+// Exit::usage, named with `where`.
+std::vector<BlockShape> parse_shapes(const std::string& text, const std::string& where);
+std::string shapes_text(const std::vector<BlockShape>& blocks);
 
 // The width, depth, heads and patch of a name such as "DiT-XL/2".
 struct NamedSize {

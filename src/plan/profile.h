@@ -1,5 +1,6 @@
 // What each stage of a step takes in bytes and time, found by writing a step in which every block
-// goes another way. Blocks are alike, so this one program speaks for every schedule.
+// goes another way: one for each shape of block that the model has. Blocks of a shape are alike, so
+// these programs speak for every schedule.
 #pragma once
 
 #include <vector>
@@ -17,10 +18,13 @@ struct Stage {
 };
 
 struct Profile {
-  std::vector<KeepSet> options;    // from everything to nothing
-  std::vector<BlockShape> shapes;  // that occur in the model
-  // By shape, then option.
-  std::vector<std::vector<Stage>> forward, backward;
+  std::vector<KeepSet> options;  // from everything to nothing
+  // What a block of one shape takes, by option.
+  struct OfShape {
+    std::vector<Stage> forward, backward;
+  };
+  std::vector<OfShape> shapes;
+  std::vector<int> shape_at;  // by block: its shape
   Stage turn, embed_backward, update;
   int64_t start_bytes = 0;   // alive when the first block begins: residents, the batch, its tokens
   int64_t embed_peak = 0;    // most bytes alive before that
@@ -29,7 +33,8 @@ struct Profile {
   int64_t fixed_own_bytes = 0;
   int64_t looking_bytes = 0;  // that finding all this out took
 
-  int shape_of(const BlockShape& shape) const;
+  const OfShape& at(int64_t block) const { return shapes[shape_at[block]]; }
+  bool even() const { return shapes.size() == 1; }
 };
 
 // Keep-sets worth having, from everything to nothing; each drops what is cheapest a byte, as a

@@ -21,7 +21,7 @@ class ShapesOf {
  public:
   ShapesOf(const SafetensorsReader& file, const BesideTensors& said) : file_(file), said_(said) {}
 
-  DitConfig model() const {
+  DitConfig model() {
     DitConfig c;
     const Shape& embed = shape("x_embedder.proj.weight", 4);
     c.width = embed[0];
@@ -38,9 +38,10 @@ class ShapesOf {
     c.image_size = image_size(c);
     c.objective = said_.objective;
     c.learn_sigma = learns_sigma(c);
-    c.qk_norm = qk_norm();
     int64_t depth = 0;
-    while (has(block(depth, "attn.qkv.weight"))) ++depth;
+    while (has(block(depth, "adaLN_modulation.1.weight"))) ++depth;
+    while (with_heads_ < depth && !has(block(with_heads_, "attn.qkv.weight"))) ++with_heads_;
+    c.qk_norm = qk_norm();
     c.head_width = head_width(c, depth);
     for (int64_t i = 0; i < depth; ++i) c.blocks.push_back(block_shape(c, i));
     return c;
@@ -83,12 +84,12 @@ class ShapesOf {
   }
 
   QkNormKind qk_norm() const {
-    if (!has(block(0, "attn.q_norm.weight"))) return QkNormKind::none;
-    return has(block(0, "attn.q_norm.bias")) ? QkNormKind::layer : QkNormKind::rms;
+    if (!has(block(with_heads_, "attn.q_norm.weight"))) return QkNormKind::none;
+    return has(block(with_heads_, "attn.q_norm.bias")) ? QkNormKind::layer : QkNormKind::rms;
   }
 
   int64_t head_width(const DitConfig& c, int64_t depth) const {
-    if (c.qk_norm != QkNormKind::none) return shape(block(0, "attn.q_norm.weight"), 1)[0];
+    if (c.qk_norm != QkNormKind::none) return shape(block(with_heads_, "attn.q_norm.weight"), 1)[0];
     if (said_.heads > 0) {
       if (c.width % said_.heads == 0) return c.width / said_.heads;
       fail(Exit::usage, fmt::format("--heads: {} do not divide the width of {}, {}", said_.heads,
@@ -101,19 +102,23 @@ class ShapesOf {
     refuse("the number of heads is not in the file", "give --heads");
   }
 
-  // Pruned blocks have fewer heads, or a narrower MLP.
+  // Pruned blocks have fewer heads or a narrower MLP, or none of either.
   BlockShape block_shape(const DitConfig& c, int64_t i) const {
+    const int64_t mlp =
+        has(block(i, "mlp.fc1.weight")) ? shape(block(i, "mlp.fc1.weight"), 2)[0] : 0;
+    if (!has(block(i, "attn.qkv.weight"))) return {0, mlp};
     const int64_t rows = shape(block(i, "attn.qkv.weight"), 2)[0];
     if (rows % (3 * c.head_width) != 0) {
       refuse(fmt::format("{} has {} rows, wanted 3 times a number of heads of width {}",
                          block(i, "attn.qkv.weight"), rows, c.head_width),
              "give the right --heads");
     }
-    return {rows / (3 * c.head_width), shape(block(i, "mlp.fc1.weight"), 2)[0]};
+    return {rows / (3 * c.head_width), mlp};
   }
 
   const SafetensorsReader& file_;
   const BesideTensors& said_;
+  int64_t with_heads_ = 0;  // the first block that has any
 };
 
 }  // namespace

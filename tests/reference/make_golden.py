@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 import diffusion
+import optimizers
 import peer
 
 DOUBLE = torch.float64
@@ -34,7 +35,11 @@ CASES = {
 }
 WIDE = {"ddpm_small": 48, "flow_small": 32, "ddpm_nosigma": 24, "flow_nolabel": 64}
 THROUGH_THE_CLI = ["ddpm_small", "flow_small"]
-TRAINED = ["ddpm_small", "flow_small"]
+TRAINED = {"ddpm_small": ["adamw"], "flow_small": ["adamw"],
+           "ddpm_nosigma": ["lion", "adafactor"], "flow_nolabel": ["lion", "adafactor"]}
+
+
+NOUGHT = "final_layer.linear.bias"  # starts at zero where optimizers are compared
 
 
 def random_weights(m, g):
@@ -90,22 +95,69 @@ def gradients(m, weights, batch):
     return result | prefixed("grad.", grads)
 
 
-def adamw_run(m, weights, batches):
-    """Loss and gradient norm of each step: before that step's update, before its clipping."""
+def lion(params):
+    return optimizers.Lion(params, lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
+
+
+def adafactor(params):
+    """torch's defaults, but for the decay. eps1 is by default the parameters' own machine epsilon:
+    here that of fp32, in which Ebb trains, though the numbers are double."""
+    eps = (torch.finfo(torch.float32).eps, 1e-3)
+    return torch.optim.Adafactor(params, eps=eps, weight_decay=0.1)
+
+
+def adamw(params):
+    return torch.optim.AdamW(params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
+
+
+# Adafactor's norm is held so low that the mean squares of some tensors' gradients are below eps1, and
+# those of others above.
+OPTIMIZERS = {"adamw": (adamw, 1.0), "lion": (lion, 1.0), "adafactor": (adafactor, 0.02)}
+
+
+def training_run(optimizer, m, weights, batches):
+    """Loss and gradient norm of each step: before that step's update, before its clipping; and how
+    far the weights have moved in the end."""
+    make, clip = OPTIMIZERS[optimizer]
     net = peer.build(m)
-    peer.load(net, m, weights)
-    trained = [p for p in net.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(
-        trained, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
+    # The tensors of the reference, not of diffusers: to Adafactor it matters that queries, keys and
+    # values are one. A convolution's weight is a matrix to Ebb; torch would take each of its
+    # patches as one.
+    trained = {name: torch.nn.Parameter(weights[name].to(DOUBLE).flatten(1))
+               if weights[name].dim() > 1 else torch.nn.Parameter(weights[name].to(DOUBLE))
+               for name in peer.names(m)}
+    rule = make(trained.values())
     losses, norms = [], []
-    for batch in batches:
-        optimizer.zero_grad()
+    for k, batch in enumerate(batches):
+        net.zero_grad()
+        peer.load(net, m, {n: p.detach().view(weights[n].shape) for n, p in trained.items()})
         loss, _ = diffusion.loss_of(net, m, batch)
         loss.backward()
-        norms.append(torch.nn.utils.clip_grad_norm_(trained, 1.0).item())
+        for name, gradient in peer.gather(net, m, lambda p: p.grad).items():
+            trained[name].grad = gradient.view(trained[name].shape)
+        norms.append(torch.nn.utils.clip_grad_norm_(trained.values(), clip).item())
         losses.append(loss.item())
-        optimizer.step()
-    return torch.tensor(losses, dtype=DOUBLE), torch.tensor(norms, dtype=DOUBLE)
+        if optimizer == "adafactor" and k == len(batches) - 1:
+            rule.param_groups[0]["lr"] = 1.0  # Above 1 / sqrt(k + 1), which is then the rate.
+        rule.step()
+    moved = {n: (p.detach().view(weights[n].shape) - weights[n].to(DOUBLE)).float()
+             for n, p in trained.items()}
+    if optimizer == "lion":  # The sign of a gradient that is zero but for rounding means nothing.
+        for name in moved:
+            if name.endswith("attn.qkv.bias"):
+                moved[name].chunk(3)[1].zero_()
+    return torch.tensor(losses, dtype=DOUBLE), torch.tensor(norms, dtype=DOUBLE), moved
+
+
+def training_file(optimizer, m, weights, batches):
+    if optimizer != "adamw":
+        # As training starts: nothing to take a share of, so that Adafactor's least step shows.
+        weights = weights | {NOUGHT: torch.zeros_like(weights[NOUGHT])}
+    losses, norms, moved = training_run(optimizer, m, weights, batches)
+    out = prefixed("weights.", weights) | {"losses": losses, "grad_norms": norms}
+    for k, b in enumerate(batches):
+        out |= batch_tensors(b, f"batch.{k}.")
+    return out if optimizer == "adamw" else out | prefixed("moved.", moved)
 
 
 def known_noise(x, t):
@@ -150,13 +202,9 @@ def make(wide=False):
         if case in THROUGH_THE_CLI:
             files[case + ".weights"] = (weights, m)
             files[case + ".batch"] = (batch_tensors(batch), None)
-        if case in TRAINED:
-            batches = [random_batch(m, *random_steps(m, g), g) for _ in range(20)]
-            out = dict(given)
-            for k, b in enumerate(batches):
-                out |= batch_tensors(b, f"batch.{k}.")
-            out["losses"], out["grad_norms"] = adamw_run(m, weights, batches)
-            files["adamw_" + case] = (out, m)
+        batches = [random_batch(m, *random_steps(m, g), g) for _ in range(20)]
+        for optimizer in TRAINED[case]:
+            files[f"{optimizer}_{case}"] = (training_file(optimizer, m, weights, batches), m)
     files["diffusion_tables"] = (tables_file(torch.Generator().manual_seed(99)), None)
     return files
 
