@@ -6,6 +6,7 @@
 #include "formats/atomic_file.h"
 #include "formats/data_json.h"
 #include "formats/model_json.h"
+#include "formats/pruned_json.h"
 #include "formats/safetensors.h"
 #include "image_kinds_fixture.h"
 
@@ -63,21 +64,23 @@ void checkpoint() {
   const fs::path to = root / "checkpoint";
   fs::create_directories(to);
   const float one[1] = {1};
-  write_safetensors(to / "own", {{"x", TensorType::F32, {1}, one}},
-                    {{"ebb.format", "1"},
-                     {kModelKey, model_to_json(config)},
-                     {"ebb.step", "12"},
-                     {"ebb.samples", "48"},
-                     {"ebb.seed", "7"},
-                     {"ebb.pixels", "true"},
-                     {"ebb.storage", "fp32"},
-                     {"ebb.updates", "12"},
-                     {"ebb.loss_scale", "1024"},
-                     {"ebb.clean_steps", "3"},
-                     {"ebb.average_start", "0.5"},
-                     {kDataKey, data_to_json({"images", 9, "0f", {"a", "b", "c"}, {2, 3, 4}})},
-                     {"ebb.settings", "lr = 0.1\n"}},
-                    false);
+  write_safetensors(
+      to / "own", {{"x", TensorType::F32, {1}, one}},
+      {{"ebb.format", "1"},
+       {kModelKey, model_to_json(config)},
+       {"ebb.step", "12"},
+       {"ebb.samples", "48"},
+       {"ebb.seed", "7"},
+       {"ebb.pixels", "true"},
+       {"ebb.storage", "fp32"},
+       {"ebb.updates", "12"},
+       {"ebb.loss_scale", "1024"},
+       {"ebb.clean_steps", "3"},
+       {"ebb.average_start", "0.5"},
+       {kDataKey, data_to_json({"images", 9, "0f", {"a", "b", "c"}, {2, 3, 4}})},
+       {kPrunedKey, pruned_to_json({{0, {{0, 1}}, {{0, 30}, {40, 40}}}, {3, {{1, 2}}, {{0, 31}}}})},
+       {"ebb.settings", "lr = 0.1\n"}},
+      false);
   DitConfig flow = config;
   flow.objective = Objective::flow;
   flow.learn_sigma = false;

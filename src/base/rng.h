@@ -20,6 +20,7 @@ enum class Stream : uint32_t {
   ema_rounding = 9,
   moment_rounding = 10,
   stand_in = 11,
+  prune = 12,
 };
 
 // Philox4x32-10 of the counter (block, sample, step, stream) under a 64-bit key.

@@ -13,9 +13,11 @@
 #include "cli/verbs.h"
 #include "formats/input_file.h"
 #include "formats/model_json.h"
+#include "formats/pruned_json.h"
 #include "formats/safetensors.h"
 #include "machine/process.h"
 #include "model/config.h"
+#include "prune/structure.h"
 #include "state/checkpoint.h"
 
 namespace ebb {
@@ -93,6 +95,21 @@ int64_t count_lines(const fs::path& path) {
   return lines;
 }
 
+// What is left of the blocks of a pruned model, and of which blocks.
+std::string pruned_text(const CheckpointInfo& info, const std::string& where) {
+  std::vector<int64_t> blocks;
+  for (const PrunedBlock& block : pruned_from_json(info.pruned, info.config, where, Exit::disk)) {
+    blocks.push_back(block.block);
+  }
+  return fmt::format("pruned: blocks {} of its first parent, heads:mlp*blocks {}",
+                     ranges_text(ranges_of(blocks)), shapes_text(info.config.blocks));
+}
+
+void say_shapes(const SafetensorsReader& file) {
+  if (file.metadata().count(kPrunedKey) == 0) return;
+  fmt::print("  {}\n", pruned_text(read_info(file), file.path().string()));
+}
+
 // What one wants to know first of a run.
 constexpr std::string_view kTellingSettings[] = {"data", "batch", "steps", "lr", "seed"};
 
@@ -131,6 +148,7 @@ int inspect_run(const Settings& s) {
   fmt::print("  model: DiT {}x{}/{}, {} parameters, sees {}x{}x{}, {} classes\n", c.width,
              c.depth(), c.patch, parameter_count(c), c.channels, c.image_size, c.image_size,
              c.classes);
+  if (!info.pruned.empty()) fmt::print("  {}\n", pruned_text(info, newest->string()));
   for (const std::string& line : split(info.settings, '\n')) {
     const std::string key = line.substr(0, line.find(' '));
     if (std::ranges::count(kTellingSettings, key) > 0) fmt::print("  {}\n", printable(line));
@@ -157,6 +175,7 @@ int inspect_tensors(const Settings& s) {
     return 0;
   }
   fmt::print("{} tensors, {} values\n", file.tensors().size(), values);
+  say_shapes(file);
   for (const auto& [key, value] : file.metadata()) {
     if (key.rfind("xxh3.", 0) != 0) fmt::print("  {}: {}\n", printable(key), printable(value));
   }

@@ -25,17 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path checkpoint_of(const std::string& from) {
-  if (!fs::exists(from)) {
-    fail(Exit::disk, fmt::format("--from: {} does not exist", from), "give a run's folder");
-  }
-  if (!fs::is_directory(from)) return from;
-  if (const auto newest = newest_checkpoint(from)) return *newest;
-  fail(Exit::disk,
-       fmt::format("--from: no checkpoint in {}", (fs::path(from) / "checkpoints").string()),
-       "train with --save-every, or give the checkpoint's file");
-}
-
 std::vector<int32_t> classes_of(const Settings& s, const SavedModel& model) {
   if (!s.sample_classes.empty()) {
     return parse_classes(s.sample_classes, "--classes", model.classes(), model.class_names());

@@ -126,6 +126,14 @@ Setting whole_or(const char* word, const char* name, int64_t Settings::*member, 
   return made;
 }
 
+Setting amount(const char* name, Amount Settings::*member, const char* help) {
+  return {name, "X|N", help,
+          [=](Settings& s, const std::string& given, const std::string& where) {
+            s.*member = parse_amount(given, where);
+          },
+          [=](const Settings& s) { return quoted((s.*member).text); }};
+}
+
 Setting technique_flag(const Technique& t) {
   return {t.flag, t.values, t.help,
           [&t](Settings& s, const std::string& given, const std::string& where) {

@@ -23,6 +23,9 @@ Setting bytes(const char* name, int64_t Settings::*member, const char* help);
 // A number from 1 on, or a word that stands for 0.
 Setting whole_or(const char* word, const char* name, int64_t Settings::*member, const char* help);
 
+// A share, or a number.
+Setting amount(const char* name, Amount Settings::*member, const char* help);
+
 // The flag of a technique.
 Setting technique_flag(const Technique& technique);
 // --allow: words of techniques, joined by commas.

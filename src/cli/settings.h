@@ -11,6 +11,7 @@
 
 #include "api/defaults.h"
 #include "plan/techniques.h"
+#include "prune/selection.h"
 
 namespace ebb {
 
@@ -51,6 +52,11 @@ struct Settings {
   int64_t count = 8, sample_steps = 50, sample_batch = 0;
   double guidance = 4;
   bool guide_three_channels = false, no_clip = false;
+  // pruning
+  Amount prune_heads, prune_mlp, prune_blocks;
+  int64_t params = 0;
+  std::string by = "l2", scope = "block", mask;
+  bool fresh = false, dry_run = false;
   // the rest
   std::string out, config, weights_file, batch_file, csv, target;
   int64_t rounds = 5;

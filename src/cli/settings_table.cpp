@@ -289,10 +289,58 @@ List machine_table() {
   return group("what to measure", {thread_count(), offload_directory(), json()});
 }
 
+List prune_settings() {
+  return group(
+      "what to remove",
+      {
+          text("from", &Settings::from, "RUN", "a run's folder, or a checkpoint"),
+          text("out", &Settings::out, "FILE", "the pruned checkpoint goes here"),
+          amount("heads", &Settings::prune_heads,
+                 "attention heads of each block: a share in (0,1), or a number"),
+          amount("mlp", &Settings::prune_mlp, "MLP units of each block, likewise"),
+          amount("blocks", &Settings::prune_blocks,
+                 "whole blocks; the first and the last stay; they go before all else"),
+          whole("params", &Settings::params, 1,
+                "go on removing heads and MLP units until at most N parameters are left",
+                int64_t{1} << 44),
+          choice(
+              "by", &Settings::by, kScoreWords,
+              "what matters least: by norm of the weights, by the optimizer's second moments, or "
+              "at random"),
+          choice("scope", &Settings::scope, "block|model",
+                 "compare within each block, or over the model"),
+          text("mask", &Settings::mask, "FILE",
+               "your own choice: safetensors of 0 and 1 (1 stays) named blocks, heads.I, mlp.I"),
+          whole("seed", &Settings::seed, 0, "of --by random", std::numeric_limits<int64_t>::max()),
+          on_off("fresh", &Settings::fresh, "the optimizer starts anew: moments of zero"),
+          on_off("dry-run", &Settings::dry_run,
+                 "show what would go, and what training it would take; write nothing"),
+          json(),
+      });
+}
+
+// What a plan for training the pruned model depends on.
+List prune_table() {
+  return lead(
+      {"from", "out", "heads", "mlp", "memory", "batch", "dry-run"},
+      join({prune_settings(),
+            group("memory and techniques",
+                  {otherwise("nothing is removed for it",
+                             bytes("memory", &Settings::memory,
+                                   "remove heads and MLP units until training fits, such as 2G")),
+                   otherwise("the checkpoint's", batch_size("samples of one optimizer step")),
+                   real("clip", &Settings::clip, 0, 1e9, "largest gradient norm; 0 never clips"),
+                   thread_count(), machine_file()}),
+            technique_settings(),
+            group("drawing pictures", {whole("sample-every", &Settings::sample_every, 0,
+                                             "steps between pictures; 0 draws none")}),
+            sampler_settings("sample-steps")}));
+}
+
 std::map<std::string, List> make_tables() {
   return {{"plan", plan_table()},       {"train", train_table()},     {"sample", sample_table()},
           {"grad", grad_table()},       {"inspect", inspect_table()}, {"bench", bench_table()},
-          {"compare", compare_table()}, {"machine", machine_table()}};
+          {"compare", compare_table()}, {"machine", machine_table()}, {"prune", prune_table()}};
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ int run_inspect(Settings settings);
 int run_bench(Settings settings);
 int run_compare(Settings settings);
 int run_machine(Settings settings);
+int run_prune(Settings settings);
 
 // Fails with Exit::usage when a setting that the verb cannot do without was not given.
 void need(const Settings& settings, const std::string& name);

@@ -195,6 +195,18 @@ void AtomicFile::write(const void* data, size_t bytes) {
   }
 }
 
+void AtomicFile::rewrite(size_t offset, std::string_view text) {
+  require(fd_ >= 0, "AtomicFile {}: rewrite after commit or failure", target_.string());
+  while (!text.empty()) {
+    const ssize_t written = ::pwrite(fd_, text.data(), text.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) give_up("write", errno);
+    if (written == 0) give_up("write", ENOSPC);
+    text.remove_prefix(static_cast<size_t>(written));
+    offset += static_cast<size_t>(written);
+  }
+}
+
 void AtomicFile::commit() {
   require(fd_ >= 0, "AtomicFile {}: commit after commit or failure", target_.string());
   if (fsync_whole(fd_) != 0) give_up("sync", errno);

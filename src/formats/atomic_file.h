@@ -27,6 +27,9 @@ class AtomicFile {
   void write(const void* data, size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
 
+  // Over bytes that were written before: for what is known only at the end.
+  void rewrite(size_t offset, std::string_view text);
+
   // fsync, rename, fsync of the directory. Nothing may be written after it.
   void commit();
 

@@ -154,7 +154,7 @@ struct TensorData {
   std::vector<int64_t> shape;
   const void* data;  // may be null when the tensor is empty
   // Where data is null and this is set: puts the bytes [offset, offset + bytes) into `out`. Called
-  // for one part of the tensor after the other, twice through when tensors are hashed.
+  // for one part of the tensor after the other.
   std::function<void(int64_t offset, void* out, int64_t bytes)> read = {};
 };
 inline constexpr int64_t kTensorPart = 64 << 10;  // bytes of each part but the last
@@ -170,8 +170,11 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Tens
 // Checks the entries "ebb.*" against their hash, where there is one: older files have none.
 void verify_metadata(const SafetensorsReader& reader);
 
-// That, and checks every tensor whose hash the metadata carries, reading through a small fixed
-// buffer; fails with Exit::disk naming the first that differs, or a hash whose tensor is missing.
+// Fails with Exit::disk where there is a hash of a tensor that is not there.
+void verify_hashed_names(const SafetensorsReader& reader);
+
+// Both, and checks every tensor whose hash the metadata carries, reading through a small fixed
+// buffer; fails with Exit::disk naming the first that differs.
 void verify_hashes(const SafetensorsReader& reader);
 
 }  // namespace ebb

@@ -76,6 +76,10 @@ class Device {
   virtual int threads() const = 0;
   virtual Limits limits() const { return {}; }
 
+  // Columns that its products take together: a layer of any other width costs as much as one of the
+  // next multiple.
+  virtual int64_t panel() const { return 1; }
+
   // Scratch that a kernel needs; asked for while the program is written.
   virtual int64_t scratch_bytes(const OpParams& params) const = 0;
 

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "formats/atomic_file.h"
 #include "formats/model_json.h"
+#include "formats/pruned_json.h"
 #include "state/average.h"
 #include "state/weights_model.h"
 
@@ -119,6 +120,26 @@ std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::pa
   return found.back().path;
 }
 
+std::map<std::string, std::string> checkpoint_metadata(const CheckpointInfo& info) {
+  std::map<std::string, std::string> metadata = {
+      {"ebb.format", kFormat},
+      {kModelKey, model_to_json(info.config)},
+      {"ebb.step", std::to_string(info.step)},
+      {"ebb.samples", std::to_string(info.samples)},
+      {"ebb.seed", std::to_string(info.seed)},
+      {"ebb.pixels", info.pixels ? "true" : "false"},
+      {"ebb.optimizer", info.optimizer},
+      {"ebb.storage", info.storage},
+      {"ebb.updates", std::to_string(info.updates)},
+      {"ebb.loss_scale", fmt::format("{}", info.loss_scale)},
+      {"ebb.clean_steps", std::to_string(info.clean_steps)},
+      {"ebb.average_start", fmt::format("{}", info.average_start)},
+      {kDataKey, data_to_json(info.data)},
+      {"ebb.settings", info.settings}};
+  if (!info.pruned.empty()) metadata[kPrunedKey] = info.pruned;
+  return metadata;
+}
+
 void save_checkpoint(const std::filesystem::path& path, const CheckpointInfo& info,
                      const State& state) {
   constexpr auto kSize = static_cast<int64_t>(sizeof(float));
@@ -135,22 +156,7 @@ void save_checkpoint(const std::filesystem::path& path, const CheckpointInfo& in
     tensors.push_back(std::move(data));
   }
   make_directories(path.parent_path());
-  write_safetensors(path, tensors,
-                    {{"ebb.format", kFormat},
-                     {kModelKey, model_to_json(info.config)},
-                     {"ebb.step", std::to_string(info.step)},
-                     {"ebb.samples", std::to_string(info.samples)},
-                     {"ebb.seed", std::to_string(info.seed)},
-                     {"ebb.pixels", info.pixels ? "true" : "false"},
-                     {"ebb.optimizer", info.optimizer},
-                     {"ebb.storage", info.storage},
-                     {"ebb.updates", std::to_string(info.updates)},
-                     {"ebb.loss_scale", fmt::format("{}", info.loss_scale)},
-                     {"ebb.clean_steps", std::to_string(info.clean_steps)},
-                     {"ebb.average_start", fmt::format("{}", info.average_start)},
-                     {kDataKey, data_to_json(info.data)},
-                     {"ebb.settings", info.settings}},
-                    true);
+  write_safetensors(path, tensors, checkpoint_metadata(info), true);
 }
 
 void prune_checkpoints(const std::filesystem::path& run, int64_t keep) {
@@ -195,6 +201,10 @@ CheckpointInfo read_info(const SafetensorsReader& file) {
     info.loss_scale = parse_scale(file);
   }
   if (has(kDataKey)) info.data = data_from_json(field(file, kDataKey), where, Exit::disk);
+  if (has(kPrunedKey)) {
+    info.pruned = field(file, kPrunedKey);
+    pruned_from_json(info.pruned, info.config, where, Exit::disk);
+  }
   info.average_start = has("ebb.average_start")
                            ? real_field(file, "ebb.average_start")
                            : start_share(average_rule_in(info.settings), info.step);

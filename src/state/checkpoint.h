@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@ struct CheckpointInfo {
   int64_t clean_steps = 0;   // fp16: since the scale last changed
   DataRecord data;           // what it was trained on; empty: an older version did not say
   double average_start = 0;  // the share of the starting weights in the average
+  std::string pruned;        // what is left of the model that was pruned (formats/pruned_json.h)
 };
 
 // Where a run keeps the checkpoint of a step.
@@ -44,6 +46,9 @@ std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::pa
 // Writes weights, EMA and moments, as fp32 whatever they are stored as.
 void save_checkpoint(const std::filesystem::path& path, const CheckpointInfo& info,
                      const State& state);
+
+// The same of a checkpoint's metadata, for who writes its tensors in another way.
+std::map<std::string, std::string> checkpoint_metadata(const CheckpointInfo& info);
 
 // Removes all but the `keep` newest checkpoints of a run. 0 keeps all.
 void prune_checkpoints(const std::filesystem::path& run, int64_t keep);

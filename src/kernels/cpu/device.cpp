@@ -13,6 +13,7 @@
 #include "kernels/cpu/arena.h"
 #include "kernels/cpu/bf16_pair.h"
 #include "kernels/cpu/calibrate.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/pointers.h"
 #include "kernels/cpu/vec.h"
@@ -61,6 +62,7 @@ class CpuDevice final : public Device {
   std::string kernels() const override { return cpu_kernels(); }
   int threads() const override { return threads_ > 0 ? threads_ : team_threads(); }
 
+  int64_t panel() const override { return cpu::gemm_panel(); }
   int64_t scratch_bytes(const OpParams& params) const override {
     const TeamOf team(threads());
     return cpu::scratch_of(params);

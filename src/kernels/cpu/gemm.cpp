@@ -368,6 +368,8 @@ void run_grid(void* c, const Gemm& product, const Grid& grid, std::byte* scratch
 
 }  // namespace
 
+int64_t gemm_panel() { return kColumns; }
+
 int64_t gemm_scratch_bytes(const Gemm& product) {
   const Grid grid = grid_of(product);
   return grid.size() * Blocks(grid, product).bytes;

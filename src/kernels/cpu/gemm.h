@@ -34,6 +34,9 @@ struct Gemm {
   const void* beside = nullptr;  // what finish reads, as large and of the same type as c
 };
 
+// Columns of c that one pass over a packed panel of b makes.
+int64_t gemm_panel();
+
 // Where blocks of a and b are packed. Of the product, the sizes and strides matter.
 int64_t gemm_scratch_bytes(const Gemm& product);
 

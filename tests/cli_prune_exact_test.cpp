@@ -1,0 +1,148 @@
+// Removing is zeroing: loss, output and every gradient that is left are those of the parent with
+// the same structures set to zero, bit for bit. And training goes on through a pruning.
+#include <bit>
+
+#include "cli_fixture.h"
+#include "prune/surgery.h"
+#include "prune_fixture.h"
+
+namespace ebb::cli_fixture {
+namespace {
+
+using prune_fixture::info_of;
+using prune_fixture::numbers;
+using prune_fixture::small_config;
+using prune_fixture::value_of;
+using prune_fixture::write_checkpoint;
+using prune_fixture::Written;
+
+std::vector<uint32_t> bits(const std::vector<float>& values) {
+  std::vector<uint32_t> all;
+  for (const float value : values) all.push_back(std::bit_cast<uint32_t>(value));
+  return all;
+}
+
+class CliPruneExact : public CliTest {
+ protected:
+  void write_batch(const DitConfig& c, int64_t count) const {
+    const Shape shape = {count, c.channels, c.image_size, c.image_size};
+    std::vector<float> x, noise;
+    for (int64_t i = 0; i < element_count(shape); ++i) {
+      x.push_back(8 * value_of("x", i));
+      noise.push_back(10 * value_of("noise", i));
+    }
+    std::vector<int64_t> t, y;
+    for (int64_t i = 0; i < count; ++i) {
+      t.push_back(i * 997 / count);
+      y.push_back(i % (c.classes + 1));
+    }
+    write_safetensors(at("b.safetensors"),
+                      {{"x", TensorType::F32, shape, x.data()},
+                       {"noise", TensorType::F32, shape, noise.data()},
+                       {"t", TensorType::I64, {count}, t.data()},
+                       {"y", TensorType::I64, {count}, y.data()}},
+                      {}, false);
+  }
+
+  // Which numbers of a tensor belong to structures that go.
+  static std::vector<bool> going(const DitConfig& config, const Survivors& kept,
+                                 const ParamSpec& spec) {
+    std::vector<bool> goes(static_cast<size_t>(element_count(spec.shape)));
+    const Belonging place = belonging(spec, config);
+    if (!place.member) return goes;
+    const int64_t columns = spec.shape.size() > 1 ? spec.shape[1] : 1;
+    const int64_t count = structure_count(config.blocks[*place.block], place.member->kind);
+    const auto& left = kept[*place.block].of(place.member->kind);
+    for (int64_t i = 0; i < std::ssize(goes); ++i) {
+      const int64_t along = place.member->columns ? i % columns : i / columns;
+      const int64_t number = along / place.member->width % count;
+      goes[i] = !std::binary_search(left.begin(), left.end(), number);
+    }
+    return goes;
+  }
+
+  static std::vector<float> left_of(const std::vector<float>& values,
+                                    const std::vector<bool>& goes) {
+    std::vector<float> left;
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (!goes[i]) left.push_back(values[i]);
+    }
+    return left;
+  }
+
+  void expect_zeroing(const DitConfig& config, const Survivors& kept, const Args& more = {}) {
+    std::map<std::string, std::vector<bool>> goes;
+    for (const ParamSpec& spec : parameters(config)) goes[spec.name] = going(config, kept, spec);
+    Written w{info_of(config)};
+    w.moments = w.average = false;
+    w.value = [&](const std::string& name, int64_t i) {
+      return goes.at(name)[i] ? 0.0f : value_of(name, i);
+    };
+    write_checkpoint(at("zeroed.safetensors"), w);
+    w.value = value_of;
+    write_checkpoint(at("parent.safetensors"), w);
+    {
+      const SafetensorsReader parent(at("parent.safetensors"));
+      write_pruned(at("pruned.safetensors"), parent, read_info(parent), {kept, false});
+    }
+    write_batch(config, 3);
+    for (const char* which : {"zeroed", "pruned"}) {
+      succeed(Args{"grad", "--weights", std::string(which) + ".safetensors", "--batch-file",
+                   "b.safetensors", "--out", std::string(which) + ".grad"} +
+              more);
+    }
+    const SafetensorsReader zeroed(at("zeroed.grad")), pruned(at("pruned.grad"));
+    for (const char* name : {"loss", "output"}) {
+      EXPECT_EQ(bits(numbers(pruned, name)), bits(numbers(zeroed, name))) << name;
+    }
+    int compared = 0;
+    for (const auto& [name, gone] : goes) {
+      if (name == kPositionTable) continue;
+      const auto wanted = left_of(numbers(zeroed, "grad." + name), gone);
+      EXPECT_TRUE(bits(numbers(pruned, "grad." + name)) == bits(wanted)) << name;
+      ++compared;
+    }
+    EXPECT_GT(compared, 20);
+  }
+
+  // Every third head and every other MLP unit, other ones in every block.
+  static Survivors thinned(const DitConfig& config, bool heads, bool mlp) {
+    Survivors kept = all_of(config);
+    for (Survivor& block : kept) {
+      const int64_t b = block.block;
+      if (heads) std::erase_if(block.heads, [&](int64_t i) { return (i + b) % 3 == 0; });
+      if (mlp) std::erase_if(block.mlp, [&](int64_t i) { return (i * 7 + b) % 16 < 8; });
+    }
+    return kept;
+  }
+};
+
+TEST_F(CliPruneExact, RemovingMlpUnitsIsZeroingThem) {
+  const DitConfig config = small_config(3, 4, 64);
+  expect_zeroing(config, thinned(config, false, true));
+}
+
+TEST_F(CliPruneExact, RemovingHeadsIsZeroingThem) {
+  const DitConfig config = small_config(3, 4, 64);
+  expect_zeroing(config, thinned(config, true, false));
+}
+
+// Products that are cut in depth, tiles that are cut in keys, and qk-norm, whose vectors all heads
+// share.
+TEST_F(CliPruneExact, RemovingIsZeroingInLargeProductsAndWithQkNorm) {
+  DitConfig config = small_config(2, 6, 240);
+  config.image_size = 24;  // 144 tokens
+  for (const QkNormKind norm : {QkNormKind::none, QkNormKind::layer}) {
+    config.qk_norm = norm;
+    expect_zeroing(config, thinned(config, true, true));
+  }
+}
+
+TEST_F(CliPruneExact, RemovingIsZeroingWithMicroBatchesAndRecomputation) {
+  const DitConfig config = small_config(3, 4, 64);
+  expect_zeroing(config, thinned(config, true, true),
+                 {"--micro-batch", "2", "--recompute", "all", "--order", "layer"});
+}
+
+}  // namespace
+}  // namespace ebb::cli_fixture
