@@ -14,6 +14,7 @@ namespace {
 // What the public settings say.
 TrainOptions options_of(const MeasuredMachine& machine, Model model, const Training& t,
                         const DataInfo* info) {
+  check_ranges(t);
   const DitConfig config = resolve(model, info);
   TrainOptions o = resolve(t, decisions_of(t), config, info);
   o.name = label_of(model, config);

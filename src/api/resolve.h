@@ -48,6 +48,10 @@ Decisions decisions_of(const Training& training);
 // `together` is its batch.
 SamplerSpec resolve(const Drawing& drawing, const DitConfig& config, bool pixels);
 
+// Fails with Exit::usage on a value that none of its kind can have. The verbs' table of settings
+// has done so, where the user gave it.
+void check_ranges(const Training& training);
+
 // Everything of a run but its name, budget, data, drawing and folder. The decisions of `training`
 // are given apart: the verbs have them already.
 TrainOptions resolve(const Training& training, const Decisions& decisions, const DitConfig& config,

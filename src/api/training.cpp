@@ -18,24 +18,6 @@ void within(const char* flag, T value, T low, T high) {
   fail(Exit::usage, fmt::format("{}: found {}, wanted {} to {}", flag, value, low, high));
 }
 
-void check(const Training& t) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  within<int64_t>("--batch", t.batch, 1, kMostBatch);
-  within<double>("--lr", t.lr, 0, 1000);
-  within<int64_t>("--warmup", t.warmup, 0, kMost);
-  within<double>("--weight-decay", t.weight_decay, 0, 1000);
-  within<double>("--clip", t.clip, 0, 1e9);
-  within<double>("--ema", t.ema, 0, 1);
-  within<int64_t>("--ema-every", t.ema_every, 1, kMost);
-  within<double>("--label-drop", t.label_drop, 0, 1);
-  within<int64_t>("--loader-threads", t.loader_threads, 1, 256);
-  within<int64_t>("--seed", t.seed, 0, std::numeric_limits<int64_t>::max());
-  if (t.time_sampling != "uniform" && t.time_sampling != "logit-normal") {
-    fail(Exit::usage,
-         fmt::format("--time-sampling: found '{}', wanted uniform|logit-normal", t.time_sampling));
-  }
-}
-
 void set_betas(StepSpec& step, const Training& t) {
   const OptimizerKind& optimizer = optimizers()[static_cast<size_t>(step.optimizer)];
   step.beta1 = optimizer.beta1;
@@ -57,6 +39,24 @@ void set_betas(StepSpec& step, const Training& t) {
 
 }  // namespace
 
+void check_ranges(const Training& t) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  within<int64_t>("--batch", t.batch, 1, kMostBatch);
+  within<double>("--lr", t.lr, 0, 1000);
+  within<int64_t>("--warmup", t.warmup, 0, kMost);
+  within<double>("--weight-decay", t.weight_decay, 0, 1000);
+  within<double>("--clip", t.clip, 0, 1e9);
+  within<double>("--ema", t.ema, 0, 1);
+  within<int64_t>("--ema-every", t.ema_every, 1, kMost);
+  within<double>("--label-drop", t.label_drop, 0, 1);
+  within<int64_t>("--loader-threads", t.loader_threads, 1, 256);
+  within<int64_t>("--seed", t.seed, 0, std::numeric_limits<int64_t>::max());
+  if (t.time_sampling != "uniform" && t.time_sampling != "logit-normal") {
+    fail(Exit::usage,
+         fmt::format("--time-sampling: found '{}', wanted uniform|logit-normal", t.time_sampling));
+  }
+}
+
 SamplerSpec resolve(const Drawing& d, const DitConfig& config, bool pixels) {
   SamplerSpec spec;
   spec.kind = !d.sampler.empty()                    ? parse_sampler(d.sampler)
@@ -76,7 +76,6 @@ SamplerSpec resolve(const Drawing& d, const DitConfig& config, bool pixels) {
 
 TrainOptions resolve(const Training& t, const Decisions& decisions, const DitConfig& config,
                      const DataInfo* data) {
-  check(t);
   TrainOptions o;
   o.config = config;
   o.decisions = decisions;
