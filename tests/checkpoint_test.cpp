@@ -202,8 +202,10 @@ TEST_F(CheckpointInfoTest, UnevenBlocksAreReadOrRefused) {
     return metadata;
   };
   EXPECT_EQ(read(with("[[1,24],[2,64]]")).config.blocks[0].mlp, 24);
-  for (const char* list : {"[[2],[2,128]]", "[[2,64]]", "[[],[]]", "[[2,64,1],[2,64]]", "[2,64]",
-                           "[[2,64],[0,64]]", "[[2,64],[2,-1]]", "[[2,64],[2,64],[2,64]]"}) {
+  EXPECT_EQ(read(with("[[0,24],[2,0]]")).config.blocks[0].heads, 0);
+  for (const char* list :
+       {"[[2],[2,128]]", "[[2,64]]", "[[],[]]", "[[2,64,1],[2,64]]", "[2,64]", "[[2,64],[0,0]]",
+        "[[2,64],[-1,64]]", "[[2,64],[2,-1]]", "[[2,64],[2,64],[2,64]]"}) {
     EXPECT_THROW(read(with(list)), Error) << list;
     use(with(list), list);
   }

@@ -107,8 +107,9 @@ TEST(Config, RefusesWhatCannotBeAModel) {
   refused([](DitConfig& c) { c.channels = 0; });
   refused([](DitConfig& c) { c.classes = -1; });
   refused([](DitConfig& c) { c.blocks.clear(); });
-  refused([](DitConfig& c) { c.blocks[0].heads = 0; });
-  refused([](DitConfig& c) { c.blocks[1].mlp = 0; });
+  refused([](DitConfig& c) { c.blocks[0] = {0, 0}; });  // half a block is one, nothing is none
+  refused([](DitConfig& c) { c.blocks[0].heads = -1; });
+  refused([](DitConfig& c) { c.blocks[1].mlp = -1; });
   refused([](DitConfig& c) { c.head_width = 0; });
   DitConfig c = small_config();
   EXPECT_THROW(set_blocks(c, 2, 3), Error);
