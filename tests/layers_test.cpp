@@ -16,8 +16,8 @@ const fs::path kRoot = EBB_SOURCE_DIR;
 
 // Each folder may use itself and those before it.
 const std::vector<std::string> kOrder = {
-    "base", "program", "kernels", "model", "plan",   "run",   "formats", "data",
-    "comm", "machine", "state",   "prune", "sample", "train", "report",  "api",  "cli"};
+    "base",    "program", "kernels", "model",  "plan",  "run",    "formats", "data", "comm",
+    "machine", "state",   "prune",   "sample", "train", "report", "api",     "cli"};
 
 bool is_text(const fs::path& path) {
   const std::string end = path.extension();
