@@ -113,7 +113,7 @@ void Resizer::add_row(const uint8_t* row) {
 
 void Resizer::finish() {
   for (size_t i = 0; i < sums_.size(); ++i) {
-    pixels_[i] = static_cast<uint8_t>(std::clamp(sums_[i], 0.0f, 255.0f) + 0.5f);
+    pixels_[i] = static_cast<uint8_t>(std::lround(std::clamp(sums_[i], 0.0f, 255.0f)));
   }
 }
 
