@@ -41,10 +41,15 @@ class CliMemoryRandom : public CliTest {
     return all;
   }
 
-  std::mt19937_64 random_{14};
+  static uint64_t seed() {
+    const char* wanted = std::getenv("EBB_RANDOM_SEED");
+    return wanted ? std::strtoull(wanted, nullptr, 10) : 14;
+  }
+
+  std::mt19937_64 random_{seed()};
 };
 
-// EBB_RANDOM_RUNS says how many; a few take part in every ./check.
+// EBB_RANDOM_RUNS says how many, EBB_RANDOM_SEED which; a few take part in every ./check.
 TEST_F(CliMemoryRandom, RunsStayWithinAControlGroupOfTheirBudget) {
   const char* wanted = std::getenv("EBB_RANDOM_RUNS");
   const int runs = wanted ? std::atoi(wanted) : 8;
