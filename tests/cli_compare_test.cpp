@@ -27,10 +27,23 @@ class CliCompare : public CliTest {
                               "micro-batch 1 + recompute all + layer-major + release"}) {
       EXPECT_EQ(class_of(table, exact), "exact") << exact;
     }
-    for (const char* lossy : {"bf16", "8-bit moments", "bf16 average", "bf16 gradients",
-                              "bf16 + 8-bit moments + bf16 average"}) {
+    for (const char* lossy :
+         {"bf16", "8-bit moments", "bf16 average", "bf16 gradients",
+          "bf16 + 8-bit moments + bf16 average", "half of heads and MLP", "half of the blocks"}) {
       EXPECT_EQ(class_of(table, lossy), "lossy") << lossy;
     }
+  }
+  // Smaller models, and said to be.
+  static void expect_pruned_rows(const Json& table) {
+    int found = 0;
+    for (const Json& each : table["rows"]) {
+      const std::string flags = each["flags"];
+      if (!contains(flags, "--shapes")) continue;
+      ++found;
+      EXPECT_GT(each["saved_bytes"], 0) << each;
+      EXPECT_TRUE(contains(each["note"], "ebb prune")) << each;
+    }
+    EXPECT_EQ(found, 2);
   }
   // The notes of these rows are what `plan` says of the same budget.
   static void expect_planner_rows(const Json& table) {
@@ -51,11 +64,11 @@ class CliCompare : public CliTest {
 TEST_F(CliCompare, EveryRowIsMeasuredAndSaysHowExactItIs) {
   const Result result = succeed(compare({"--json", "--classes", "3", "--offload", "."}));
   const Json table = parsed(result);  // nothing but JSON on stdout
-  EXPECT_TRUE(contains(result.err, "/24 recompute all ...\n")) << result.err;
+  EXPECT_TRUE(contains(result.err, "/26 recompute all ...\n")) << result.err;
   EXPECT_FALSE(contains(result.err, "\r")) << "not on a terminal";
   EXPECT_EQ(table["model"], "DiT 32x3/4");
   EXPECT_EQ(table["batch"], 16);
-  ASSERT_EQ(table["rows"].size(), 24u);
+  ASSERT_EQ(table["rows"].size(), 26u);
   const Json& baseline = table["rows"][0];
   EXPECT_EQ(baseline["technique"], "everything kept");
   EXPECT_EQ(baseline["saved_bytes"], 0);
@@ -78,6 +91,7 @@ TEST_F(CliCompare, EveryRowIsMeasuredAndSaysHowExactItIs) {
             "--recompute all --micro-batch 16 --order batch --release off");
   expect_classes(table);
   expect_planner_rows(table);
+  expect_pruned_rows(table);
 }
 
 TEST_F(CliCompare, PeopleGetATableAndAdvice) {
@@ -87,8 +101,8 @@ TEST_F(CliCompare, PeopleGetATableAndAdvice) {
     for (size_t at = 0; (at = result.out.find(what, at)) != std::string::npos; ++at) ++found;
     return found;
   };
-  EXPECT_EQ(count("\n| "), 1 + 23) << result.out;
-  EXPECT_EQ(count("| `--"), 23) << result.out;
+  EXPECT_EQ(count("\n| "), 1 + 25) << result.out;
+  EXPECT_EQ(count("| `--"), 25) << result.out;
   EXPECT_EQ(count("Least memory: "), 1) << result.out;
   EXPECT_EQ(count("Least memory at less than 5 % slowdown: "), 1) << result.out;
 }

@@ -70,13 +70,15 @@ class CliPruneExact : public CliTest {
     return left;
   }
 
-  void expect_zeroing(const DitConfig& config, const Survivors& kept, const Args& more = {}) {
-    std::map<std::string, std::vector<bool>> goes;
-    for (const ParamSpec& spec : parameters(config)) goes[spec.name] = going(config, kept, spec);
+  using Chosen = std::map<std::string, std::vector<bool>>;  // numbers of each tensor
+
+  // The pruned model has what does not go of the parent in which some numbers are zero.
+  void expect_equal(const DitConfig& config, const Survivors& kept, const Chosen& zeros,
+                    const Chosen& goes, const Args& more = {}) {
     Written w{info_of(config)};
     w.moments = w.average = false;
     w.value = [&](const std::string& name, int64_t i) {
-      return goes.at(name)[i] ? 0.0f : value_of(name, i);
+      return zeros.at(name)[i] ? 0.0f : value_of(name, i);
     };
     write_checkpoint(at("zeroed.safetensors"), w);
     w.value = value_of;
@@ -95,14 +97,58 @@ class CliPruneExact : public CliTest {
     for (const char* name : {"loss", "output"}) {
       EXPECT_EQ(bits(numbers(pruned, name)), bits(numbers(zeroed, name))) << name;
     }
-    int compared = 0;
-    for (const auto& [name, gone] : goes) {
-      if (name == kPositionTable) continue;
-      const auto wanted = left_of(numbers(zeroed, "grad." + name), gone);
-      EXPECT_TRUE(bits(numbers(pruned, "grad." + name)) == bits(wanted)) << name;
+    size_t compared = 2;
+    for (const ParamSpec& spec : parameters(config)) {
+      const std::vector<bool>& gone = goes.at(spec.name);
+      if (!spec.trained() || std::find(gone.begin(), gone.end(), false) == gone.end()) continue;
+      const Belonging place = belonging(spec, config);
+      std::string now = spec.name;
+      if (place.block) {
+        const auto at = std::find_if(kept.begin(), kept.end(), [&](const Survivor& each) {
+          return each.block == *place.block;
+        });
+        now = "blocks." + std::to_string(at - kept.begin()) + "." + place.within;
+      }
+      const auto wanted = left_of(numbers(zeroed, "grad." + spec.name), gone);
+      EXPECT_TRUE(bits(numbers(pruned, "grad." + now)) == bits(wanted)) << spec.name;
       ++compared;
     }
-    EXPECT_GT(compared, 20);
+    EXPECT_EQ(compared, pruned.tensors().size());
+    EXPECT_GT(compared, 20u);
+  }
+
+  void expect_zeroing(const DitConfig& config, const Survivors& kept, const Args& more = {}) {
+    Chosen goes;
+    for (const ParamSpec& spec : parameters(config)) goes[spec.name] = going(config, kept, spec);
+    expect_equal(config, kept, goes, goes, more);
+  }
+
+  // Of blocks that keep everything, or nothing of a half: a half is shut by its gate's D rows of
+  // adaLN, and goes with all that is its own.
+  void expect_shutting(const DitConfig& config, const Survivors& kept) {
+    Chosen zeros, goes;
+    for (const ParamSpec& spec : parameters(config)) {
+      std::vector<bool>& zero = zeros[spec.name];
+      std::vector<bool>& gone = goes[spec.name];
+      zero.assign(static_cast<size_t>(element_count(spec.shape)), false);
+      gone = zero;
+      const Belonging place = belonging(spec, config);
+      if (!place.block) continue;
+      const auto found = std::find_if(kept.begin(), kept.end(), [&](const Survivor& each) {
+        return each.block == *place.block;
+      });
+      const Survivor left = found == kept.end() ? Survivor{*place.block, {}, {}} : *found;
+      for (const Structure kind : kStructures) {
+        if (!left.of(kind).empty()) continue;
+        if (place.half == kind) gone.assign(gone.size(), true);
+        if (place.within.find("adaLN") == std::string::npos) continue;
+        const auto third = std::ssize(zero) / 6;  // a chunk
+        const auto half = (kind == Structure::head ? 0 : 3) * third;
+        std::fill_n(gone.begin() + half, 3 * third, true);
+        std::fill_n(zero.begin() + half + 2 * third, third, true);  // shift, scale, gate
+      }
+    }
+    expect_equal(config, kept, zeros, goes);
   }
 
   // Every third head and every other MLP unit, other ones in every block.
@@ -136,6 +182,22 @@ TEST_F(CliPruneExact, RemovingIsZeroingInLargeProductsAndWithQkNorm) {
     config.qk_norm = norm;
     expect_zeroing(config, thinned(config, true, true));
   }
+}
+
+TEST_F(CliPruneExact, RemovingHalvesIsShuttingTheirGates) {
+  DitConfig config = small_config(3, 4, 64);
+  config.qk_norm = QkNormKind::rms;
+  Survivors kept = all_of(config);
+  kept[0].mlp.clear();
+  kept[1].heads.clear();
+  expect_shutting(config, kept);
+}
+
+TEST_F(CliPruneExact, RemovingABlockIsShuttingBothItsGates) {
+  const DitConfig config = small_config(4, 4, 64);
+  Survivors kept = all_of(config);
+  kept.erase(kept.begin() + 1);
+  expect_shutting(config, kept);
 }
 
 TEST_F(CliPruneExact, RemovingIsZeroingWithMicroBatchesAndRecomputation) {

@@ -189,9 +189,7 @@ TEST_F(CliPrune, MasksOfAnotherSizeTypeNameOrValueAreRefusedByName) {
   expect({"head.0", TensorType::U8, {4}, bytes.data()}, {"head.0"});
   expect({"blocks", TensorType::U8, {5}, bytes.data()}, {"blocks", "[5]"});
   const std::vector<int64_t> none(128), all(4, 1);
-  expect({"heads.1", TensorType::I64, {4}, none.data()}, {"heads.1", "no 1"});
-  expect({"mlp.1", TensorType::I64, {128}, none.data()}, {"mlp.1", "no 1"});
-  expect({"blocks", TensorType::I64, {4}, none.data()}, {"blocks", "no 1"});
+  expect({"blocks", TensorType::I64, {4}, none.data()}, {"blocks", "nothing that stays"});
   expect({"blocks", TensorType::I64, {4}, all.data()}, {"removes nothing"});
   spill(at("m.safetensors"), "nonsense");
   expect_not_pruned(masked, 2, {"m.safetensors"});
@@ -207,6 +205,31 @@ TEST_F(CliPrune, MasksOfAnotherSizeTypeNameOrValueAreRefusedByName) {
               {"mlp.3", TensorType::I64, {128}, units.data()}});
   succeed(prune(masked));
   EXPECT_EQ(pruned().config.blocks, (std::vector<BlockShape>{{2, 128}, {3, 128}, {4, 127}}));
+}
+
+TEST_F(CliPrune, AMaskMayLeaveHalfABlockButNotAModelWithoutHeads) {
+  const std::vector<int64_t> none(128);
+  std::vector<TensorData> masks;
+  for (int64_t i = 0; i < 4; ++i) {
+    masks.push_back({"heads." + std::to_string(i), TensorType::I64, {4}, none.data()});
+  }
+  write_mask(masks);
+  expect_not_pruned({"--mask", "m.safetensors"}, 2, {"all blocks", "no head"});
+  // Block 0 loses its heads, block 1 its MLP, block 2 both.
+  write_mask({{"heads.0", TensorType::I64, {4}, none.data()},
+              {"mlp.1", TensorType::I64, {128}, none.data()},
+              {"heads.2", TensorType::I64, {4}, none.data()},
+              {"mlp.2", TensorType::I64, {128}, none.data()}});
+  const Result r = succeed(prune({"--mask", "m.safetensors"}));
+  EXPECT_TRUE(contains(r.out, "-> 0:128,4:0,4:128")) << r.out;
+  EXPECT_EQ(pruned().config.blocks, (std::vector<BlockShape>{{0, 128}, {4, 0}, {4, 128}}));
+  succeed({"prune", "--from", "p.safetensors", "--out", "q.safetensors", "--heads", "0.5"});
+  const CheckpointInfo again = read_info(SafetensorsReader(at("q.safetensors")));
+  EXPECT_EQ(again.config.blocks, (std::vector<BlockShape>{{0, 128}, {2, 0}, {2, 128}}));
+  const PrunedRecord record = pruned_from_json(again.pruned, again.config, "q", Exit::disk);
+  EXPECT_EQ(record[2].block, 3);
+  EXPECT_TRUE(record[0].heads.empty());
+  succeed({"sample", "--from", "q.safetensors", "--count", "1", "--steps", "2", "--out", "g.png"});
 }
 
 TEST_F(CliPrune, FilesThatAreNoCheckpointOfTheModelAreCodeFive) {

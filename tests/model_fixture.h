@@ -47,6 +47,17 @@ inline DitConfig uneven_config(Objective objective, QkNormKind qk_norm = QkNormK
   return c;
 }
 
+// What pruning weights one by one leaves: every matrix has its own share of them, some all.
+inline DitConfig sparse_config(Objective objective = Objective::ddpm) {
+  DitConfig c = uneven_config(objective);
+  int64_t share = 1;
+  for (const ParamSpec& spec : parameters(c)) {
+    if (!spec.prunable() || share++ % 6 == 0) continue;
+    left_of(c, spec.left_at) = std::max<int64_t>(1, element_count(spec.shape) * (share % 5) / 5);
+  }
+  return c;
+}
+
 inline std::vector<ModelCase> model_cases() {
   DitConfig no_classes = small_config(Objective::flow);
   no_classes.classes = 0;
@@ -66,7 +77,8 @@ inline std::vector<ModelCase> model_cases() {
           {"qk-norm rms", qk_rms},
           {"half blocks", halves},
           {"uneven ddpm", uneven_config(Objective::ddpm)},
-          {"uneven flow", uneven_config(Objective::flow, QkNormKind::rms)}};
+          {"uneven flow", uneven_config(Objective::flow, QkNormKind::rms)},
+          {"sparse", sparse_config()}};
 }
 
 inline DitConfig named_config(const std::string& name) {
@@ -98,6 +110,12 @@ inline Scalars training_scalars(int64_t k) {
   return s;
 }
 
+// Which of a sparse one's elements are left, as its ops take it.
+inline Column random_mask(const ParamSpec& spec) {
+  Random random(std::hash<std::string>{}(spec.name));
+  return random_mask(spec.rows(), spec.columns(), spec.left, random);
+}
+
 // Every trained tensor away from zero, so that nothing of the network is hidden behind the zeros
 // of the initialisation.
 inline Column random_weights(const ParamSpec& spec, const DitConfig& config) {
@@ -108,7 +126,15 @@ inline Column random_weights(const ParamSpec& spec, const DitConfig& config) {
   Random random(std::hash<std::string>{}(spec.name));
   const Column noise = random_column(element_count(spec.shape), random, 0.2);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(values[i] + noise[i]);
-  return values;
+  if (!spec.sparse()) return values;
+  const Column mask = random_mask(spec);
+  Column left;
+  for (int64_t i = 0; i < std::ssize(values); ++i) {
+    if (is_left(mask.data(), spec.columns(), i / spec.columns(), i % spec.columns())) {
+      left.push_back(values[i]);
+    }
+  }
+  return left;
 }
 
 // Threads that wait by spinning make tiny models slow on a busy machine. To be made before programs
@@ -170,6 +196,8 @@ class Rig {
     for (size_t i = 0; i < values.size(); ++i) {
       if (buffer.type == DType::i32) {
         host<int32_t>(name, program)[i] = static_cast<int32_t>(values[i]);
+      } else if (buffer.type == DType::u8) {
+        host<uint8_t>(name, program)[i] = static_cast<uint8_t>(values[i]);
       } else {
         host(name, program)[i] = static_cast<float>(values[i]);
       }
@@ -191,6 +219,7 @@ class Rig {
     State state(plan(program), *memory_, config, spec_of(config, program));
     for (const ParamSpec& spec : parameters(config)) {
       const Column weights = random_weights(spec, config);
+      if (spec.sparse()) set(kMask + spec.name, random_mask(spec), program);
       for (const std::string& name : {spec.name, kAverage + spec.name}) {
         if (!plan(program).program.find(name)) continue;
         state.fill(state.at(name), [&](float* values, int64_t first, int64_t count) {

@@ -136,7 +136,10 @@ TEST(Initialisation, TheFirstOutputIsExactlyZero) {
     SCOPED_TRACE(m.name);
     Rig machine({write_step(m.config, step_spec(2, false), cpu_device())});
     for (const ParamSpec& spec : parameters(m.config)) {
-      initialise(machine.host(spec.name), spec, 1, m.config);
+      std::vector<float> whole(element_count(spec.shape));
+      initialise(whole.data(), spec, 1, m.config);
+      std::copy_n(whole.begin(), spec.count(), machine.host(spec.name));
+      if (spec.sparse()) machine.set(kMask + spec.name, random_mask(spec));
     }
     machine.set_batch(m.config, 2);
     Random random(1);
@@ -249,6 +252,7 @@ struct WholeModel {
     const int64_t count = 2 * config.channels * config.pixels();
     for (const ParamSpec& spec : parameters(config)) {
       given[spec.name] = random_weights(spec, config);
+      if (spec.sparse()) given[kMask + spec.name] = random_mask(spec);
     }
     given[kBatchX] = random_column(count, random, 0.4);
     for (double& x : given[kBatchX]) x = std::clamp(x, -0.9, 0.9);
@@ -287,7 +291,7 @@ TEST(WholeModelGradient, IsTheComplexStepOfTheLoss) {
       for (const auto& [name, values] : model.given) complex.set(name, values);
       for (const ParamSpec& spec : parameters(m.config)) {
         if (!spec.trained()) continue;
-        const Column v = random_column(element_count(spec.shape), random);
+        const Column v = random_column(spec.count(), random);
         const auto& gradient = real.get("grad." + spec.name);
         for (size_t i = 0; i < v.size(); ++i) {
           complex.at(spec.name)[i] += Complex(0, h * v[i]);

@@ -99,6 +99,40 @@ inline void suit(const ReadSamples& op, OpValues<double>& v, Random& random) {
   if (op.type == DType::u8) v.reads[0] = random_labels(std::ssize(v.reads[0]), 256, random);
 }
 
+// A mask with as many bits as are left, anywhere.
+inline Column random_mask(int64_t rows, int64_t columns, int64_t left, Random& random) {
+  std::vector<bool> there(static_cast<size_t>(rows * columns));
+  std::fill_n(there.begin(), left, true);
+  std::shuffle(there.begin(), there.end(), random);
+  Column bytes;
+  int64_t before = 0;
+  for (int64_t j = 0; j < rows; ++j) {
+    std::vector<int> row(static_cast<size_t>(mask_row_bytes(columns)));
+    for (int i = 0; i < 8; ++i) row[i] = static_cast<int>(before >> (8 * i) & 255);
+    for (int64_t k = 0; k < columns; ++k) {
+      if (!there[j * columns + k]) continue;
+      row[8 + k / 8] |= 1 << (k % 8);
+      ++before;
+    }
+    bytes.insert(bytes.end(), row.begin(), row.end());
+  }
+  return bytes;
+}
+
+template <typename AnyLinear>
+void suit_mask(const AnyLinear& op, OpValues<double>& v, Random& random) {
+  if (op.left > 0) v.reads.back() = random_mask(op.N, op.K, op.left, random);
+}
+inline void suit(const Linear& op, OpValues<double>& v, Random& random) {
+  suit_mask(op, v, random);
+}
+inline void suit(const LinearBackwardInput& op, OpValues<double>& v, Random& random) {
+  suit_mask(op, v, random);
+}
+inline void suit(const LinearBackwardParams& op, OpValues<double>& v, Random& random) {
+  suit_mask(op, v, random);
+}
+
 inline void suit(const DropLabels& op, OpValues<double>& v, Random& random) {
   v.reads[0] = random_labels(op.B, op.null_label, random);
 }

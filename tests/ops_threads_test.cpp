@@ -34,6 +34,9 @@ std::vector<OpParams> cut_ops() {
           LinearBackwardInput{70, 130, 200, false, kBf16, kBf16, kBf16},
           LinearBackwardParams{300, 130, 200},
           LinearBackwardParams{300, 130, 200, true, kBf16, kBf16, kBf16},
+          Linear{70, 130, 200, LinearEnd::plain, DType::f32, DType::f32, DType::f32, 9000},
+          LinearBackwardInput{70, 130, 200, true, DType::f32, DType::f32, DType::f32, 9000},
+          LinearBackwardParams{300, 130, 200, false, DType::f32, DType::f32, DType::f32, 9000},
           Silu{kMany},
           SiluBackward{kMany},
           Gelu{kMany},
@@ -62,9 +65,15 @@ std::vector<OpParams> cut_ops() {
           lion,
           Adafactor{kMany / 100, 101, 0.1, true},
           Adafactor{1, kMany, 0.1, true},
+          StructureSquares{600, 96, 20, 10, false, true, 0.1},
+          StructureSquares{300, 200, 100, 2, true, false},
+          Shrink{200, 101, 0.1, true},
+          Shrink{600, 96, 0.1, true, 0.3, 20, 10, false},
+          Shrink{101, 200, 0, false, 0.3, 100, 2, true},
           Guide{5, 6, 700, 3},
           DiffusionStep{5, 3, 700, true, true, true},
-          FlowStep{5, 3, 1200, true, true, 0}};
+          FlowStep{5, 3, 1200, true, true, 0},
+          ColumnSums{3, 70, 101}};
 }
 
 // Ops that take one number a sample, or add rows in the order of the samples: one thread does them.

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <numeric>
 
 #include "prune/scores.h"
 #include "prune_fixture.h"
@@ -17,6 +18,11 @@ using namespace prune_fixture;
 namespace fs = std::filesystem;
 
 const Survivors kSome = {{0, {0, 1, 2, 3}, {0, 1, 2, 7, 8, 127}}, {2, {1, 3}, {5, 64, 65, 100}}};
+
+std::string slurp(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
 
 class PruneSurgery : public testing::Test {
  protected:
@@ -85,6 +91,55 @@ TEST_F(PruneSurgery, EveryTensorOfTheStateIsCutByTheSameIndices) {
   EXPECT_EQ(numbers(file, "pos_embed"), chosen("pos_embed", 16, 32, {}, {}));
 }
 
+// What belongs to a half goes with the last of its structures: also its bias, qk-norm, and its
+// three chunks of adaLN, of which attention's come first.
+TEST_F(PruneSurgery, AHalfGoesWithAllThatIsItsOwn) {
+  for (const Optimizer optimizer : {Optimizer::adamw, Optimizer::adafactor}) {
+    DitConfig config = small_config();
+    config.qk_norm = QkNormKind::layer;
+    write("a", {info_of(config, optimizer)});
+    Survivors kept = all_of(config);
+    kept[0].mlp.clear();
+    kept[1].heads.clear();
+    prune("a", "b", kept);
+    const SafetensorsReader file(at("b"));
+    verify_hashes(file);
+    const CheckpointInfo info = read_info(file);
+    check_tensors(file, info.config);  // there is nothing that such a model does not have
+    EXPECT_EQ(info.config.blocks, (std::vector<BlockShape>{{4, 0}, {0, 128}, {4, 128}}));
+    std::vector<int64_t> first(96), second(96);
+    std::iota(first.begin(), first.end(), 0);
+    std::iota(second.begin(), second.end(), 96);
+    const bool factored = optimizer == Optimizer::adafactor;
+    for (const std::string prefix : {"", "ema.", factored ? "v_row." : "v."}) {
+      const auto expect = [&](const char* name, int64_t columns, const std::vector<int64_t>& rows) {
+        const std::string whole = prefix + name;
+        const int64_t across = prefix == "v_row." ? 1 : columns;
+        EXPECT_EQ(numbers(file, whole), chosen(whole, 192, across, rows, {})) << whole;
+      };
+      expect("blocks.0.adaLN_modulation.1.weight", 32, first);
+      expect("blocks.1.adaLN_modulation.1.weight", 32, second);
+      expect("blocks.2.adaLN_modulation.1.weight", 32, {});
+      if (prefix != "v_row.") expect("blocks.1.adaLN_modulation.1.bias", 1, second);
+    }
+    if (factored) {
+      EXPECT_EQ(numbers(file, "v_col.blocks.1.adaLN_modulation.1.weight"),
+                chosen("v_col.blocks.1.adaLN_modulation.1.weight", 32, 1, {}, {}));
+    }
+    // And again: the half that is left can be thinned, and the record knows its numbers.
+    kept = all_of(info.config);
+    std::erase_if(kept[1].mlp, [](int64_t i) { return i % 2 == 0; });
+    kept.erase(kept.begin());
+    prune("b", "c", kept);
+    Survivors at_once = all_of(config);
+    at_once[1].heads.clear();
+    at_once[1].mlp = kept[0].mlp;
+    at_once.erase(at_once.begin());
+    prune("a", "d", at_once);
+    EXPECT_EQ(slurp(at("c")), slurp(at("d")));
+  }
+}
+
 TEST_F(PruneSurgery, TheInformationGoesOn) {
   Written w{info_of(small_config())};
   w.besides = {{"whose", "mine"}};
@@ -143,11 +198,6 @@ TEST_F(PruneSurgery, LionsMomentAndAdafactorsRowsAndColumnsAreCutToo) {
             chosen("v_col.blocks.2.mlp.fc2.weight", 128, 1, units, {}));
   EXPECT_EQ(ada.find("v_row.blocks.1.attn.qkv.weight")->shape, Shape{48});
   EXPECT_EQ(ada.find("v_col.blocks.1.attn.proj.weight")->shape, Shape{16});
-}
-
-std::string slurp(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 TEST_F(PruneSurgery, TwoPruningsAreOneByTheUnionOfWhatTheyRemove) {

@@ -24,6 +24,16 @@ TEST(PrunedJson, ComesBackAsItWas) {
   EXPECT_EQ(ranges_of({0, 1, 2, 3, 7}), record[0].mlp);
 }
 
+TEST(PrunedJson, HalfABlockHasNoneOfTheOther) {
+  DitConfig config = two_blocks();
+  config.blocks = {{0, 5}, {1, 0}};
+  const PrunedRecord record = {{1, {}, {{0, 4}}}, {4, {{1, 1}}, {}}};
+  const std::string text = pruned_to_json(record);
+  EXPECT_EQ(text, R"({"blocks":[{"block":1,"heads":"","mlp":"0-4"},)"
+                  R"({"block":4,"heads":"1","mlp":""}]})");
+  EXPECT_EQ(pruned_from_json(text, config, "x", Exit::disk), record);
+}
+
 TEST(PrunedJson, AnythingElseIsRefused) {
   const auto with = [](const std::string& heads, const std::string& mlp,
                        const std::string& block = "0") {
@@ -45,7 +55,7 @@ TEST(PrunedJson, AnythingElseIsRefused) {
            with("\"0,1\"", "\"0-4\""),              // two that could be one
            with("\"0-0\"", "\"0-4\""),              //
            with("\"1,0\"", "\"0-4\""),              //
-           with("\"\"", "\"0-4\""),
+           with("\"\"", "\"0-4\""),                 // none, where the model has some
            with("\"0-\"", "\"0-4\""),
            with("\"0-1,\"", "\"0-4\""),
            with("\"-1-0\"", "\"0-4\""),

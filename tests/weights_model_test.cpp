@@ -19,7 +19,10 @@ class WeightsModel : public testing::Test {
     std::vector<float> zeros(1 << 20);
     std::vector<TensorData> tensors;
     for (const ParamSpec& spec : parameters(config)) {
-      tensors.push_back({spec.name, TensorType::F32, spec.shape, zeros.data()});
+      tensors.push_back({spec.name, TensorType::F32, spec.stored(), zeros.data()});
+      if (!spec.sparse()) continue;
+      const Shape bits = {spec.rows(), mask_bytes(spec.columns())};
+      tensors.push_back({kMask + spec.name, TensorType::U8, bits, zeros.data()});
     }
     if (!another.empty()) tensors.push_back({another, TensorType::F32, {2}, zeros.data()});
     write_safetensors(temp_.path() / "w.safetensors", tensors, std::move(metadata), false);
@@ -44,6 +47,7 @@ class WeightsModel : public testing::Test {
 TEST_F(WeightsModel, ShapesTellEveryKindOfModel) {
   for (const ModelCase& each : model_cases()) {
     SCOPED_TRACE(each.name);
+    if (density_of(each.config) < 1) continue;
     EXPECT_EQ(model_of(file_of(each.config), beside(each.config)), each.config);
   }
 }
@@ -53,6 +57,14 @@ TEST_F(WeightsModel, ShapesTellBlocksOfUnevenSizes) {
     const DitConfig config = uneven_config(Objective::flow, kind);
     EXPECT_EQ(model_of(file_of(config), beside(config)), config);
   }
+}
+
+// What is left of a matrix is one row of numbers: how wide it was is in the metadata alone.
+TEST_F(WeightsModel, SparseOnesAreToldByTheirMetadataAlone) {
+  const DitConfig config = sparse_config();
+  const std::string text = refusal([&] { model_of(file_of(config), beside(config)); });
+  EXPECT_NE(text.find("mask.blocks.0."), std::string::npos) << text;
+  EXPECT_EQ(model_of(file_of(config, "", {{kModelKey, model_to_json(config)}}), {}), config);
 }
 
 TEST_F(WeightsModel, NormsOfQueriesTellTheNumberOfHeads) {

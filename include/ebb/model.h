@@ -24,6 +24,9 @@ struct Model {
   // Each block's own, as pruning leaves them; none: all have `heads` and an MLP of 4 x width. A
   // head is width / heads wide in every block. Of a block one of the two may be 0.
   std::vector<Block> blocks = {};
+  // The share of the linear layers' weights that there are, drawn by lots when a run begins; the
+  // others are zero and take no memory. Pruning leaves such models (`ebb prune --weights`).
+  double density = 1;
 };
 
 }  // namespace ebb

@@ -98,21 +98,27 @@ DitConfig resolve(Model& m, const DataInfo* data, const std::string& model_at,
   c.channels = m.channels;
   c.classes = m.classes;
   set_shapes(c, m);
+  if (!(m.density > 0 && m.density <= 1)) {
+    fail(Exit::usage, fmt::format("--density: found {}, wanted more than 0, at most 1", m.density));
+  }
   validate(c);
+  if (m.density < 1) set_density(c, m.density);
   return c;
 }
 
 std::string label_of(const Model& m, const DitConfig& c) {
+  const double density = density_of(c);
+  const std::string sparse = density < 1 ? fmt::format(" at density {:.3g}", density) : "";
   if (!m.name.empty()) {
     const NamedSize size = named_size(m.name, "--model");
     const bool same = size.width == c.width && size.depth == c.depth() && size.patch == c.patch;
-    if (same && m.blocks.empty()) return m.name;
+    if (same && m.blocks.empty()) return m.name + sparse;
   }
   const std::string label = fmt::format("DiT {}x{}/{}", c.width, c.depth(), c.patch);
-  if (m.blocks.empty()) return label;
+  if (m.blocks.empty()) return label + sparse;
   constexpr size_t kShort = 24;
   const std::string shapes = shapes_text(c.blocks);
-  return label + (shapes.size() <= kShort ? " of " + shapes : " of several shapes");
+  return label + (shapes.size() <= kShort ? " of " + shapes : " of several shapes") + sparse;
 }
 
 }  // namespace ebb

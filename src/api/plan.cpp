@@ -5,6 +5,7 @@
 #include "api/impl.h"
 #include "api/resolve.h"
 #include "base/error.h"
+#include "formats/pruned_json.h"
 #include "report/plan_report.h"
 
 namespace ebb {
@@ -25,6 +26,7 @@ TrainOptions options_of(const MeasuredMachine& machine, Model model, const Train
   o.budget_bytes = budget_of(t.memory, inside(machine));
   o.save_every = o.sample_every = 0;  // that is up to the caller,
   o.resume = true;                    // at any time
+  if (!model.blocks.empty()) o.pruned_bytes = 2 * most_pruned_bytes(config);
   constexpr int64_t kMostTogether = 1 << 20;
   if (t.drawing.together < 0 || t.drawing.together > kMostTogether) {
     fail(Exit::usage, fmt::format("Drawing::together: found {}, wanted 0 to {}", t.drawing.together,

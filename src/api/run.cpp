@@ -116,7 +116,9 @@ std::vector<float> Run::draw(std::span<const int32_t> labels, uint64_t seed) {
 
 std::vector<std::string> Run::tensor_names() const {
   std::vector<std::string> names;
-  for (const StateTensor& tensor : impl_->run.state().tensors()) names.push_back(tensor.name);
+  for (const StateTensor& tensor : impl_->run.state().tensors()) {
+    if (!tensor.is_mask()) names.push_back(tensor.name);
+  }
   return names;
 }
 
@@ -124,10 +126,13 @@ Run::Tensor Run::tensor(const std::string& name) const {
   impl_->need_sound("tensor");
   State& state = impl_->run.state();
   for (const StateTensor& found : state.tensors()) {
-    if (found.name != name) continue;
+    if (found.name != name || found.is_mask()) continue;
     Tensor tensor{found.shape, std::vector<float>(found.count())};
     state.read(found, 0, tensor.values.data(), found.count());
-    return tensor;
+    if (!found.mask) return tensor;
+    Tensor whole{found.matrix, std::vector<float>(element_count(found.matrix))};
+    state.spread(found, tensor.values.data(), 0, whole.values.data(), std::ssize(whole.values));
+    return whole;
   }
   fail(Exit::usage,
        fmt::format("tensor: found no '{}' in the state{}", printable(name),

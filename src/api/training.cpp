@@ -45,6 +45,8 @@ void check_ranges(const Training& t) {
   within<double>("--lr", t.lr, 0, 1000);
   within<int64_t>("--warmup", t.warmup, 0, kMost);
   within<double>("--weight-decay", t.weight_decay, 0, 1000);
+  within<double>("--l1", t.l1, 0, 1000);
+  within<double>("--group-lasso", t.group_lasso, 0, 1000);
   within<double>("--clip", t.clip, 0, 1e9);
   within<double>("--ema", t.ema, 0, 1);
   within<int64_t>("--ema-every", t.ema_every, 1, kMost);
@@ -85,6 +87,15 @@ TrainOptions resolve(const Training& t, const Decisions& decisions, const DitCon
   o.step.time_sampling =
       t.time_sampling == "uniform" ? TimeSampling::uniform : TimeSampling::logit_normal;
   o.step.weight_decay = t.weight_decay;
+  o.step.l1 = t.l1;
+  o.step.group_lasso = t.group_lasso;
+  if (t.group_lasso > 0 && density_of(config) < 1) {
+    fail(Exit::usage,
+         fmt::format(
+             "--group-lasso contradicts weights that were pruned one by one (density {:.3g})",
+             density_of(config)),
+         "--l1 goes with them");
+  }
   o.step.clip = static_cast<float>(t.clip);
   o.step.optimizer = decisions.optimizer.value_or(Optimizer::adamw);
   set_betas(o.step, t);

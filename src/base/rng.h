@@ -21,6 +21,7 @@ enum class Stream : uint32_t {
   moment_rounding = 10,
   stand_in = 11,
   prune = 12,
+  left = 13,
 };
 
 // Philox4x32-10 of the counter (block, sample, step, stream) under a 64-bit key.

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 
+#include "api/resolve.h"
 #include "base/error.h"
 #include "base/median.h"
 #include "base/text.h"
@@ -77,6 +78,28 @@ std::vector<Row> forced_rows(int64_t batch) {
   return rows;
 }
 
+// What is left of a model that was pruned, measured as the baseline is: everything kept.
+std::vector<Row> pruned_rows(const DitConfig& config, int64_t batch) {
+  const int64_t panel = device_with(0).panel();
+  std::vector<BlockShape> thinner = config.blocks, fewer;
+  for (BlockShape& shape : thinner) {
+    shape.heads = (shape.heads + 1) / 2;
+    shape.mlp = std::min(shape.mlp, (shape.mlp / 2 + panel - 1) / panel * panel);
+  }
+  for (size_t i = 0; i < config.blocks.size(); i += 2) fewer.push_back(config.blocks[i]);
+  std::vector<Row> rows;
+  const auto add = [&](const char* name, const std::vector<BlockShape>& blocks, const char* how) {
+    if (blocks == config.blocks) return;
+    Row row = row_of({name, {}, fmt::format("another model: {}, and training to recover", how)},
+                     Exactness::lossy, batch);
+    row.flags += fmt::format(" --depth {} --shapes {}", blocks.size(), shapes_text(blocks));
+    rows.push_back(std::move(row));
+  };
+  add("half of heads and MLP", thinner, "ebb prune --heads 0.5 --mlp 0.5");
+  add("half of the blocks", fewer, "ebb prune --blocks");
+  return rows;
+}
+
 // ---- measuring ---------------------------------------------------------------------------------
 
 // One line that is rewritten on a terminal, plain lines elsewhere; always on stderr.
@@ -98,11 +121,14 @@ class Comparison {
  public:
   // `offload`: a directory, or nothing. `machine`: a file that describes the one to plan for, or
   // nothing.
-  Comparison(Words model, int64_t batch, std::string offload, const std::string& machine)
+  Comparison(Words model, const DitConfig& config, int64_t batch, std::string offload,
+             const std::string& machine)
       : model_(std::move(model) + Words{fmt::format("--batch={}", batch)}),
         offload_(std::move(offload)),
         machine_(machine.empty() ? Words() : Words{"--machine=" + machine}),
-        rows_(forced_rows(batch)) {}
+        rows_(forced_rows(batch)) {
+    for (Row& row : pruned_rows(config, batch)) rows_.push_back(std::move(row));
+  }
 
   void run(int64_t rounds) {
     const ProgressLine progress;
@@ -315,7 +341,7 @@ int run_compare(Settings s) {
   const Words model = passed_on(s);
   const DitConfig config = resolve_model(s, nullptr);  // refuses a wrong model before any process
   const std::string label = model_label(s, config);
-  Comparison comparison(model, s.batch, resolve_offload(s).string(), s.machine);
+  Comparison comparison(model, config, s.batch, resolve_offload(s).string(), s.machine);
   comparison.run(s.rounds);
   if (s.json) {
     print_json(comparison, label, s.batch);

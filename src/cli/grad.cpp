@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <tuple>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -20,6 +21,11 @@ namespace {
 
 std::string text(int64_t number) { return fmt::format("{}", number); }
 
+// As it was given, where the file has as many weights of each matrix as that.
+std::string density_text(const Settings& s, const DitConfig& c) {
+  return fmt::format("{}", has_density(c, s.density) ? s.density : density_of(c));
+}
+
 // Everything that the user says of the model agrees with what the file says.
 void refuse_contradictions(const Settings& s, const DitConfig& c, const std::string& file) {
   struct Said {
@@ -38,6 +44,7 @@ void refuse_contradictions(const Settings& s, const DitConfig& c, const std::str
       {"objective", s.objective, objective_name(c.objective)},
       {"no-learn-sigma", s.no_learn_sigma ? "true" : "false", c.learn_sigma ? "false" : "true"},
       {"qk-norm", s.qk_norm, qk_norm_name(c.qk_norm)},
+      {"density", fmt::format("{}", s.density), density_text(s, c)},
   };
   for (const Said& said : all) {
     if (!s.has(said.name) || said.given == said.found) continue;
@@ -174,6 +181,21 @@ void load_batch(Session& session, const SafetensorsReader& file, const DitConfig
   load_labels(c.classes > 0 ? session.host<int32_t>(kBatchY).data() : nullptr, file, B, c.classes);
 }
 
+// The gradient of a sparse weight has the weight's whole shape, 0 where nothing is left.
+void add_zeros(TensorData& gradient, Session& session) {
+  constexpr std::string_view kGradient = "grad.";
+  if (!gradient.name.starts_with(kGradient)) return;
+  const State& state = session.state();
+  const StateTensor& weight = state.at(gradient.name.substr(kGradient.size()));
+  if (!weight.mask) return;
+  const auto* left = static_cast<const float*>(std::exchange(gradient.data, nullptr));
+  gradient.shape = weight.matrix;
+  gradient.read = [&state, &weight, left](int64_t offset, void* out, int64_t bytes) {
+    constexpr auto kSize = static_cast<int64_t>(sizeof(float));
+    state.spread(weight, left, offset / kSize, static_cast<float*>(out), bytes / kSize);
+  };
+}
+
 void write_result(const std::string& path, const Plan& plan, Session& session) {
   std::vector<TensorData> tensors;
   for (const Buf b : plan.program.outputs) {
@@ -181,6 +203,7 @@ void write_result(const std::string& path, const Plan& plan, Session& session) {
     const std::string name = buffer.name == kOutput ? "output" : buffer.name;
     tensors.push_back(
         {name, TensorType::F32, buffer.shape, session.host<float>(buffer.name).data()});
+    add_zeros(tensors.back(), session);
   }
   write_safetensors(path, tensors, {}, false);
 }

@@ -38,6 +38,8 @@ constexpr Verb kVerbs[] = {
     {"prune", run_prune, "remove what matters least from a checkpoint; its state goes on",
      "ebb prune --from runs/a --heads 0.2 --mlp 0.5 --out p.safetensors\n"
      "  ebb prune --from runs/a --memory 2G --batch 64 --out p.safetensors"},
+    {"convert", run_convert, "a checkpoint's weights for others, under the reference's names",
+     "ebb convert --from runs/a --to weights.safetensors"},
     {"grad", run_grad, "loss and gradients of a given batch, to compare with other frameworks",
      "ebb grad --weights W.safetensors --batch-file B.safetensors \\\n      --out G.safetensors"},
     {"inspect", run_inspect, "what is in a run, a checkpoint, a batch file or a data folder",

@@ -6,16 +6,17 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/prune_report.h"
+#include "cli/prune_scores.h"
 #include "cli/resolve.h"
 #include "cli/this_machine.h"
 #include "cli/verbs.h"
 #include "formats/atomic_file.h"
-#include "model/optimizer.h"
+#include "prune/compensation.h"
 #include "prune/mask.h"
-#include "prune/scores.h"
 #include "prune/selection.h"
 #include "prune/surgery.h"
 #include "state/checkpoint.h"
+#include "train/resume.h"
 
 namespace ebb {
 
@@ -23,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool has_amounts(const Settings& s) {
+bool has_structures(const Settings& s) {
   return s.prune_heads.given() || s.prune_mlp.given() || s.prune_blocks.given();
 }
 bool has_target(const Settings& s) { return s.has("params") || s.has("memory"); }
@@ -36,17 +37,32 @@ void check_flags(const Settings& s) {
   need(s, "from");
   if (!s.dry_run) need(s, "out");
   if (s.has("mask")) {
-    for (const char* name : {"heads", "mlp", "blocks", "params", "memory", "by", "scope", "seed"}) {
+    for (const char* name : {"heads", "mlp", "blocks", "weights", "params", "memory", "by", "scope",
+                             "seed", "data", "samples", "no-compensation"}) {
       if (s.has(name)) refuse_unused(s, name, "--mask says all that is to go");
     }
     return;
   }
-  if (!has_amounts(s) && !has_target(s)) {
+  const bool structures = has_structures(s) || has_target(s), weights = s.prune_weights.given();
+  if (!structures && !weights) {
     fail(Exit::usage, "prune: what is to go?",
-         "give some of --heads, --mlp, --blocks, --params, --memory, or --mask");
+         "give some of --heads, --mlp, --blocks, --weights, --params, --memory, or --mask");
   }
-  if (s.has("seed") && s.by != "random") refuse_unused(s, "seed", "only --by random draws lots");
-  if (s.has("scope") && !s.prune_heads.given() && !s.prune_mlp.given() && !has_target(s)) {
+  if (!structures) {
+    for (const char* name : {"by", "seed", "data", "samples", "no-compensation"}) {
+      if (s.has(name)) refuse_unused(s, name, "single weights go by their magnitude");
+    }
+    return;
+  }
+  check_score_flags(s);
+  if (weights && has_target(s) && s.scope == "model") {
+    fail(Exit::usage,
+         "--weights contradicts --scope model where a target is given: what each matrix keeps is "
+         "known only after all have been read",
+         "leave --scope out, or prune twice");
+  }
+  if (s.has("scope") && !weights && !s.prune_heads.given() && !s.prune_mlp.given() &&
+      !has_target(s)) {
     refuse_unused(s, "scope", "blocks are always compared over the model");
   }
 }
@@ -54,7 +70,8 @@ void check_flags(const Settings& s) {
 // Whoever gives a flag that only the plan has a use for wants to see it.
 bool wants_plan(const Settings& s) {
   static const std::vector<std::string> kOwn = {
-      "from", "out", "heads", "mlp", "blocks", "params", "by", "scope", "mask", "seed", "fresh"};
+      "from",  "out",  "heads", "mlp",   "blocks", "weights", "params",         "by",
+      "scope", "mask", "seed",  "fresh", "data",   "samples", "no-compensation"};
   return std::any_of(s.given.begin(), s.given.end(), [](const auto& given) {
     return std::find(kOwn.begin(), kOwn.end(), given.first) == kOwn.end();
   });
@@ -76,6 +93,7 @@ class TrainingPlans {
   int64_t batch() const { return settings_.batch; }
   int64_t budget_bytes() const { return budget_; }
   const Machine& machine() const { return inside(machine_); }
+  const MeasuredMachine& measured() const { return machine_; }
 
   bool fit(const DitConfig& config) const {
     return plan_run(run_spec(options(config), nullptr), machine()).fits;
@@ -94,21 +112,12 @@ class TrainingPlans {
  private:
   static Optimizer optimizer_of(const Settings& s, const SafetensorsReader& file,
                                 const CheckpointInfo& info) {
-    for (size_t i = 0; i < optimizers().size(); ++i) {
-      if (info.optimizer != optimizers()[i].name) continue;
-      const auto own = static_cast<Optimizer>(i);
-      if (s.decisions.optimizer.value_or(own) != own) {
-        fail(Exit::usage,
-             fmt::format("--optimizer: {} has the state of {}", printable(file.path().string()),
-                         info.optimizer),
-             "leave it out: the checkpoint says it");
-      }
-      return own;
-    }
-    fail(Exit::disk,
-         fmt::format("{}: found the state of an optimizer '{}', which there is none of",
-                     printable(file.path().string()), printable(info.optimizer)),
-         "it was written by a later version of Ebb");
+    const Optimizer own = saved_optimizer(file, info);
+    if (s.decisions.optimizer.value_or(own) == own) return own;
+    fail(Exit::usage,
+         fmt::format("--optimizer: {} has the state of {}", printable(file.path().string()),
+                     info.optimizer),
+         "leave it out: the checkpoint says it");
   }
 
   TrainOptions options(const DitConfig& config) const {
@@ -122,20 +131,6 @@ class TrainingPlans {
   MeasuredMachine machine_;
   int64_t budget_;
 };
-
-Scores scores_of(const Settings& s, const SafetensorsReader& file, const CheckpointInfo& info) {
-  const ScoreBy by = parse_score(s.by);
-  if (by == ScoreBy::random) {
-    const PrunedRecord record =
-        info.pruned.empty()
-            ? PrunedRecord{}
-            : pruned_from_json(info.pruned, info.config, file.path().string(), Exit::disk);
-    return random_scores(info.config, record, static_cast<uint64_t>(s.seed));
-  }
-  const Scored wanted{s.prune_heads.given() || has_target(s), s.prune_mlp.given() || has_target(s),
-                      s.prune_blocks.given()};
-  return checkpoint_scores(file, info.config, by, wanted);
-}
 
 [[noreturn]] void refuse_target(const Settings& s, const DitConfig& smallest,
                                 const TrainingPlans* plans) {
@@ -154,26 +149,28 @@ Scores scores_of(const Settings& s, const SafetensorsReader& file, const Checkpo
       "too");
 }
 
+// What is left, before it is known which single weights go.
+DitConfig config_of(const Settings& s, const DitConfig& config, const Survivors& kept) {
+  return with_expected_weights(pruned_config(config, kept), config, kept, s.prune_weights);
+}
+
 // Amounts first, then what else has to go for --params and --memory.
-Selection choose(const Settings& s, const SafetensorsReader& file, const CheckpointInfo& info,
-                 int64_t panel, const TrainingPlans* plans) {
-  const DitConfig& config = info.config;
-  if (s.has("mask")) return {read_mask(s.mask, config), {}};
-  const Scores scores = scores_of(s, file, info);
+Selection choose(const Settings& s, const DitConfig& config, const Scores& scores, int64_t panel,
+                 const TrainingPlans* plans) {
   const PruneRequest request{s.prune_heads, s.prune_mlp, s.prune_blocks,
                              s.scope == "model" ? Scope::model : Scope::block, panel};
   Selection made = select(config, scores, request);
   if (!has_target(s)) return made;
   const std::vector<Removal> order = removal_order(config, made.kept, scores, request.scope, panel);
   const auto fits = [&](const Survivors& kept) {
-    const DitConfig pruned = pruned_config(config, kept);
+    const DitConfig pruned = config_of(s, config, kept);
     if (s.has("params") && parameter_count(pruned) > s.params) return false;
     return !s.has("memory") || plans->fit(pruned);
   };
   std::optional<Survivors> kept = remove_until(made.kept, order, fits);
   if (!kept) {
     const std::vector<bool> all(order.size(), true);
-    refuse_target(s, pruned_config(config, without(made.kept, order, all)), plans);
+    refuse_target(s, config_of(s, config, without(made.kept, order, all)), plans);
   }
   made.kept = std::move(*kept);
   return made;
@@ -195,6 +192,17 @@ void refuse_parent(const Settings& s, const fs::path& from) {
        "choose another file");
 }
 
+void show(const Settings& s, const PruneReport& report, const std::string& title) {
+  if (s.json) {
+    fmt::print("{}\n", prune_json(report));
+    return;
+  }
+  fmt::print("{}\n", title);
+  if (s.dry_run) fmt::print("{}", prune_table_text(report));
+  fmt::print("{}", prune_summary_text(report));
+  if (!s.dry_run) fmt::print("wrote {}\n", printable(s.out));
+}
+
 }  // namespace
 
 int run_prune(Settings s) {  // NOLINT(performance-unnecessary-value-param): as every verb
@@ -211,27 +219,34 @@ int run_prune(Settings s) {  // NOLINT(performance-unnecessary-value-param): as 
   if (wants_plan(s)) plans.emplace(s, file, info);
   const int64_t panel = (plans ? *plans->machine().device : device_with(0)).panel();
   PruneReport report{info.config, {}, {}, {}, 0, 0, {}, {}};
-  Selection chosen = choose(s, file, info, panel, plans ? &*plans : nullptr);
+  DataScores scores;  // none, where a mask says all or no structure goes
+  const bool chooses = !s.has("mask") && (has_structures(s) || has_target(s));
+  if (chooses) scores = make_scores(s, file, info, plans ? &plans->measured() : nullptr);
+  Selection chosen = s.has("mask") ? Selection{read_mask(s.mask, info.config), {}}
+                     : chooses
+                         ? choose(s, info.config, scores.scores, panel, plans ? &*plans : nullptr)
+                         : Selection{all_of(info.config), {}};
   report.kept = std::move(chosen.kept);
   report.notes = std::move(chosen.notes);
-  report.after = pruned_config(info.config, report.kept);
+  Surgery surgery{report.kept, s.fresh};
+  surgery.weights = choose_weights(file, info.config, report.kept, s.prune_weights,
+                                   s.scope == "model" ? Scope::model : Scope::block);
+  report.after = pruned_config(info.config, surgery);
   refuse_nothing(s, report);
   if (report.before == report.after) report.notes.emplace_back("it is so already: nothing goes");
+  report.notes.insert(report.notes.end(), scores.notes.begin(), scores.notes.end());
+  if (s.by == "fluctuation" && !s.no_compensation) {
+    surgery.gains = compensation(file, info.config, report.kept, scores.means);
+    report.notes.emplace_back("biases make up for the mean of what goes");
+  }
   if (plans) {
     report.batch = plans->batch();
     report.budget_bytes = plans->budget_bytes();
     report.plan_after = plans->plan(report.after);
     if (!s.json) report.plan_before = plans->plan(report.before);
   }
-  if (!s.dry_run) write_pruned(s.out, file, info, {report.kept, s.fresh});
-  if (s.json) {
-    fmt::print("{}\n", prune_json(report));
-    return 0;
-  }
-  fmt::print("{}, step {}\n", printable(from.string()), info.step);
-  if (s.dry_run) fmt::print("{}", prune_table_text(report));
-  fmt::print("{}", prune_summary_text(report));
-  if (!s.dry_run) fmt::print("wrote {}\n", printable(s.out));
+  if (!s.dry_run) write_pruned(s.out, file, info, surgery);
+  show(s, report, fmt::format("{}, step {}", printable(from.string()), info.step));
   return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/classes.h"
+#include "formats/pruned_json.h"
 #include "model/optimizer.h"
 #include "run/disk_store.h"
 #include "state/checkpoint.h"
@@ -33,6 +34,7 @@ Model model_in(const Settings& s) {
   m.objective = s.objective;
   m.learn_sigma = !s.no_learn_sigma;
   m.qk_norm = s.qk_norm;
+  m.density = s.density;
   if (s.shapes.empty()) return m;
   const std::string where = s.has("shapes") ? s.given.at("shapes") : "--shapes";
   for (const BlockShape& shape : parse_shapes(s.shapes, where)) {
@@ -47,8 +49,8 @@ std::optional<std::array<double, 2>> betas_in(Settings& s) {
       optimizers()[static_cast<size_t>(s.decisions.optimizer.value_or(Optimizer::adamw))];
   const bool given = s.has("betas");
   if (!given) s.betas = fmt::format("{},{}", optimizer.beta1, optimizer.beta2);
-  // A resumed run's record has them as they were, also where there are none.
-  if (!given || (s.resume && optimizer.beta2 == 0)) return std::nullopt;
+  // The record of a run that is gone on with has them as they were, also where there are none.
+  if (!given || (s.goes_on() && optimizer.beta2 == 0)) return std::nullopt;
   if (optimizer.beta2 == 0) return std::array{0.0, 0.0};  // which is refused, whatever they are
   const auto betas = split(s.betas, ',');
   if (betas.size() != 2) {
@@ -65,6 +67,8 @@ Training training_in(Settings& s) {
   t.warmup = s.warmup;
   t.weight_decay = s.weight_decay;
   t.betas = betas_in(s);
+  t.l1 = s.l1;
+  t.group_lasso = s.group_lasso;
   t.clip = s.clip;
   t.ema = s.ema;
   t.ema_ramp = s.ema_ramp;
@@ -75,6 +79,51 @@ Training training_in(Settings& s) {
   t.loader_threads = s.loader_threads;
   t.seed = s.seed;
   return t;
+}
+
+// Every part of it, or nothing.
+std::optional<PruneSchedule> pruning_in(const Settings& s, const TrainOptions& o) {
+  if (s.prune_to == 0) {
+    const std::pair<const char*, bool> parts[] = {{"prune-begin", s.prune_begin != 0},
+                                                  {"prune-end", s.prune_end != 0},
+                                                  {"prune-every", s.prune_every != 0},
+                                                  {"prune-by", !s.prune_by.empty()}};
+    for (const auto& [name, given] : parts) {
+      if (!given) continue;
+      fail(Exit::usage,
+           fmt::format("{}: only pruning while training has a use for it", s.given.at(name)),
+           "give --prune-to too, or leave it out");
+    }
+    return std::nullopt;
+  }
+  for (const char* name : {"prune-end", "prune-every"}) {
+    if (s.has(name)) continue;
+    fail(Exit::usage, fmt::format("--prune-to: --{} is missing", name),
+         "4 to 8 events are usual: --prune-to 0.5 --prune-begin 1000 --prune-end 7000 "
+         "--prune-every 1000");
+  }
+  PruneSchedule schedule{s.prune_to, s.prune_begin, s.prune_end, s.prune_every,
+                         s.prune_by.empty() ? ScoreBy::l2 : parse_score(s.prune_by)};
+  if (schedule.end <= schedule.begin) {
+    fail(Exit::usage, fmt::format("--prune-end: found {}, wanted more than --prune-begin {}",
+                                  schedule.end, schedule.begin));
+  }
+  if (schedule.events() < 1) {
+    fail(Exit::usage,
+         fmt::format("--prune-every: found {}, wanted at most the {} steps from --prune-begin to "
+                     "--prune-end",
+                     schedule.every, schedule.end - schedule.begin));
+  }
+  if (o.save_every == 0) {
+    fail(Exit::usage, "--save-every 0 contradicts --prune-to: what is pruned is a checkpoint",
+         "leave --save-every out");
+  }
+  if (schedule.by == ScoreBy::fisher && o.step.optimizer == Optimizer::lion) {
+    fail(Exit::usage,
+         "--prune-by fisher contradicts --optimizer lion, which keeps no second moments",
+         "choose --prune-by l2");
+  }
+  return schedule;
 }
 
 }  // namespace
@@ -169,13 +218,19 @@ TrainOptions resolve_training(Settings& s, const DitConfig& config, const DataIn
   o.keep = s.keep;
   o.debug_memory = s.debug_memory;
   o.resume = s.resume;
-  o.accept_changed_data = s.data_changed == "accept";
+  if (!s.begin_from.empty()) o.from = checkpoint_of(s.begin_from);
+  // Whoever begins with a checkpoint on data that it was not trained on says so by naming it.
+  o.accept_changed_data = s.data_changed == "accept" || (!o.from.empty() && s.said("data"));
   if (s.has("resume-step")) o.resume_step = s.resume_step;
-  for (const char* name : {"resume-step", "data-changed"}) {
-    if (!s.has(name) || s.resume) continue;
-    fail(Exit::usage, fmt::format("{}: only a resumed run has a use for it", s.given.at(name)),
+  const auto of_use = [&](const char* name, bool used, const char* who) {
+    if (!s.has(name) || used) return;
+    fail(Exit::usage, fmt::format("{}: only {} has a use for it", s.given.at(name), who),
          "give --resume too, or leave it out");
-  }
+  };
+  of_use("resume-step", s.resume, "a resumed run");
+  of_use("data-changed", s.resume || !o.from.empty(), "a run that goes on with another");
+  o.pruning = pruning_in(s, o);
+  if (o.pruning) o.pruned_bytes = most_pruned_bytes(config);
   if (o.sample_every > 0) {
     o.sampler = resolve(drawing_in(s), config, data == nullptr || data->pixels);
     if (!o.step.ema) o.sampler->weights_prefix = "";

@@ -56,6 +56,21 @@ Setting real(const char* name, double Settings::*member, double low, double high
           [=](const Settings& s) { return fmt::format("{}", s.*member); }};
 }
 
+Setting share(const char* name, double Settings::*member, const char* help) {
+  Setting made = real(name, member, 0, 1, help);
+  made.set = [=](Settings& s, const std::string& given, const std::string& where) {
+    const double value = parse_real(given, where);
+    if (!(value > 0 && value < 1)) {
+      fail(Exit::usage,
+           fmt::format("{}: found {}, wanted a share above 0 and below 1, such as 0.5", where,
+                       printable(given)),
+           "it is what goes, not what stays");
+    }
+    s.*member = value;
+  };
+  return made;
+}
+
 Setting text(const char* name, std::string Settings::*member, const char* value, const char* help) {
   return {name, value, help,
           [=](Settings& s, const std::string& given, const std::string&) { s.*member = given; },

@@ -12,6 +12,8 @@ namespace ebb {
 Setting whole(const char* name, int64_t Settings::*member, int64_t low, const char* help,
               int64_t high = std::numeric_limits<int32_t>::max());
 Setting real(const char* name, double Settings::*member, double low, double high, const char* help);
+// Above 0 and below 1; 0 is what it is when it is not given.
+Setting share(const char* name, double Settings::*member, const char* help);
 Setting text(const char* name, std::string Settings::*member, const char* value, const char* help);
 // One of the words "A|B|C".
 Setting choice(const char* name, std::string Settings::*member, const char* choices,

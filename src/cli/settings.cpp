@@ -8,9 +8,13 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/resolve.h"
 #include "formats/input_file.h"
 #include "formats/json_reader.h"
 #include "formats/toml_text.h"
+#include "machine/budget.h"
+#include "machine/process.h"
+#include "state/checkpoint.h"
 
 namespace ebb {
 
@@ -45,24 +49,39 @@ const std::map<std::string, std::vector<std::string>> kFlagReplaces = {
     {"objective", {"no-learn-sigma"}},
 };
 
-// `replaced`: keys that flags make void.
-void read_toml(Settings& settings, const std::string& verb, const std::string& file,
-               const std::set<std::string>& replaced) {
-  if (!std::filesystem::is_regular_file(file)) {
-    fail(Exit::usage, fmt::format("--config: {} is not a file", printable(file)),
-         "give a TOML file such as a run's settings.toml");
+std::set<std::string> replaced_by(const std::set<std::string>& names) {
+  std::set<std::string> replaced;
+  for (const std::string& name : names) {
+    const auto found = kFlagReplaces.find(name);
+    if (found != kFlagReplaces.end()) replaced.insert(found->second.begin(), found->second.end());
   }
-  constexpr int64_t kMostBytes = 1 << 20;
-  const std::string text = read_text_file(file, kMostBytes, Exit::usage);
+  return replaced;
+}
+
+toml::table parse_table(const std::string& text, const std::string& file) {
   check_toml_text(text, file);
-  toml::table table;
   try {
-    table = toml::parse(text, file);
+    return toml::parse(text, file);
   } catch (const toml::parse_error& e) {
     std::ostringstream what;
     what << e.description();
     fail(Exit::usage, fmt::format("{}:{}: {}", file, e.source().begin.line, what.str()));
   }
+}
+
+constexpr int64_t kMostBytes = 1 << 20;  // of settings
+
+toml::table read_table(const std::string& file) {
+  if (!std::filesystem::is_regular_file(file)) {
+    fail(Exit::usage, fmt::format("--config: {} is not a file", printable(file)),
+         "give a TOML file such as a run's settings.toml");
+  }
+  return parse_table(read_text_file(file, kMostBytes, Exit::usage), file);
+}
+
+// `replaced`: keys that others make void.
+void take_table(Settings& settings, const std::string& verb, const toml::table& table,
+                const std::string& file, const std::set<std::string>& replaced) {
   for (const auto& [key, node] : table) {
     const std::string name(key.str());
     const std::string where =
@@ -78,7 +97,39 @@ void read_toml(Settings& settings, const std::string& verb, const std::string& f
     if (replaced.count(name) != 0) continue;
     settings = std::move(trial);
     settings.given[name] = where;
+    settings.recorded.erase(name);
   }
+}
+
+void record_all(Settings& settings) {
+  for (const auto& [name, where] : settings.given) settings.recorded.insert(name);
+}
+
+// What a checkpoint says of its run. One that was written through the library says nothing.
+void take_checkpoint(Settings& settings, const std::string& verb, const std::string& from,
+                     int64_t memory, const std::set<std::string>& replaced) {
+  const std::filesystem::path path = checkpoint_of(from);
+  const std::string file = printable(path.string());
+  const int64_t budget = memory > 0 ? memory : available_memory_bytes();
+  const std::string text =
+      read_info(SafetensorsReader(path, Exit::disk, header_limit(budget))).settings;
+  if (std::ssize(text) > kMostBytes) {
+    fail(Exit::disk, fmt::format("{}: found {} bytes of settings, wanted at most {}", file,
+                                 text.size(), kMostBytes));
+  }
+  try {
+    const std::string where = file + ": ebb.settings";
+    take_table(settings, verb, parse_table(text, where), where, replaced);
+  } catch (const Error& e) {
+    fail(Exit::disk, e.what(), "the checkpoint's settings are of another version, or were changed");
+  }
+  record_all(settings);
+}
+
+void refuse_both(const Settings& settings) {
+  if (!settings.resume) return;
+  fail(Exit::usage, "--from contradicts --resume: one begins a new run, the other goes on with one",
+       "a run that was begun with --from goes on with --resume alone");
 }
 
 struct Flag {
@@ -140,22 +191,32 @@ bool accepts(const Setting& setting, const std::string& value) {
 Settings parse_settings(const std::string& verb, const std::vector<std::string>& args) {
   Settings settings = defaults_of(verb);
   const std::vector<Flag> flags = read_flags(settings, verb, args);
-  Settings early;  // --config, --out and --resume decide which file is read first
-  std::set<std::string> replaced;
+  Settings early;  // --config, --out, --resume and --from decide which files are read first
+  std::set<std::string> flagged;
   for (const Flag& flag : flags) {
     flag.setting->set(early, flag.value, flag.where);
-    const auto found = kFlagReplaces.find(flag.setting->name);
-    if (found != kFlagReplaces.end()) replaced.insert(found->second.begin(), found->second.end());
+    flagged.insert(flag.setting->name);
+  }
+  toml::table config;
+  if (!early.config.empty()) config = read_table(early.config);
+  std::set<std::string> said = flagged;
+  for (const auto& [key, node] : config) said.emplace(key.str());
+  if (verb == "train" && said.count("from") != 0) {
+    Settings with_config = early;
+    take_table(with_config, verb, config, early.config, flagged);
+    refuse_both(with_config);
+    take_checkpoint(settings, verb, with_config.begin_from, with_config.memory, replaced_by(said));
   }
   const auto own = std::filesystem::path(early.out) / "settings.toml";
-  if (!early.config.empty()) {
-    read_toml(settings, verb, early.config, replaced);
-  } else if (early.resume && std::filesystem::exists(own)) {
-    read_toml(settings, verb, own.string(), replaced);
+  if (early.config.empty() && early.resume && std::filesystem::exists(own)) {
+    take_table(settings, verb, read_table(own.string()), own.string(), replaced_by(flagged));
+    record_all(settings);
   }
+  take_table(settings, verb, config, early.config, replaced_by(flagged));
   for (const Flag& flag : flags) {
     flag.setting->set(settings, flag.value, flag.where);
     settings.given[flag.setting->name] = flag.where;
+    settings.recorded.erase(flag.setting->name);
   }
   if (settings.has("steps") && settings.has("epochs")) {
     fail(Exit::usage,

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct Settings {
   std::string objective;
   bool no_learn_sigma = false;
   std::string qk_norm = "none";
+  double density = 1;
   // budget
   int64_t memory = 0;
   int64_t threads = 0;
@@ -45,26 +47,36 @@ struct Settings {
   std::string flip = "auto";
   int64_t loader_threads = 1;
   bool resume = false, debug_memory = false;
+  std::string begin_from;  // a checkpoint
   int64_t resume_step = 0;
   std::string data_changed = "refuse";
+  // pruning while training
+  double l1 = 0, group_lasso = 0;
+  double prune_to = 0;
+  int64_t prune_begin = 0, prune_end = 0, prune_every = 0;
+  std::string prune_by;
   // sampling
   std::string from, sampler, weights = "ema", sample_classes;
   int64_t count = 8, sample_steps = 50, sample_batch = 0;
   double guidance = 4;
   bool guide_three_channels = false, no_clip = false;
   // pruning
-  Amount prune_heads, prune_mlp, prune_blocks;
+  Amount prune_heads, prune_mlp, prune_blocks, prune_weights;
   int64_t params = 0;
   std::string by = "l2", scope = "block", mask;
-  bool fresh = false, dry_run = false;
+  int64_t samples = 256;
+  bool fresh = false, dry_run = false, no_compensation = false;
   // the rest
-  std::string out, config, weights_file, batch_file, csv, target;
+  std::string out, to, config, weights_file, batch_file, csv, target;
   int64_t rounds = 5;
   bool json = false, profile = false, recalibrate = false;
 
   std::map<std::string, std::string>
-      given;  // what the user said, by setting name: "--batch" or file:line
+      given;                       // what the user said, by setting name: "--batch" or file:line
+  std::set<std::string> recorded;  // of these, what the run that is gone on with says of itself
   bool has(const std::string& name) const { return given.count(name) != 0; }
+  bool said(const std::string& name) const { return has(name) && recorded.count(name) == 0; }
+  bool goes_on() const { return resume || !begin_from.empty(); }
 };
 
 struct Setting {
@@ -88,8 +100,10 @@ Settings defaults_of(const std::string& verb);
 // defaults, or `otherwise`.
 std::string default_text(const std::string& verb, const Setting& setting);
 
-// Defaults < TOML file (--config, or settings.toml of a resumed run) < flags. Fails with
-// Exit::usage, naming the flag or file:line, with "did you mean". args: what follows the verb.
+// Defaults < TOML file (--config, or settings.toml of a resumed run) < flags. Below --config are
+// the settings in the checkpoint that `train --from` names. Fails with Exit::usage, naming the flag
+// or file:line, with "did you mean"; with Exit::disk where it is the checkpoint's. args: what
+// follows the verb.
 Settings parse_settings(const std::string& verb, const std::vector<std::string>& args);
 
 // settings.toml: every stored setting of the verb.

@@ -4,6 +4,8 @@
 
 #include "api/resolve.h"
 #include "base/error.h"
+#include "base/text.h"
+#include "cli/going_on.h"
 #include "cli/resolve.h"
 #include "cli/this_machine.h"
 #include "cli/verbs.h"
@@ -28,40 +30,59 @@ void make_absolute(Settings& s) {
 
 }  // namespace
 
-int run_train(Settings s) {
-  need(s, "data");
+namespace {
+
+// Whatever a run cannot do without is there, as a flag or as its checkpoint says it.
+void need_settings(const Settings& s) {
   need(s, "out");
-  if (!s.has("steps") && !s.has("epochs")) {
-    fail(Exit::usage, "--steps is missing", "give --steps or --epochs");
+  const bool lasts = s.has("steps") || s.has("epochs");
+  if (!s.begin_from.empty() && s.recorded.empty() && (!s.has("data") || !lasts)) {
+    fail(Exit::usage,
+         fmt::format("--from: {} was written through the library and has no settings of a run: "
+                     "--{} is missing",
+                     printable(s.begin_from), s.has("data") ? "steps" : "data"),
+         "give --data and --steps, and --lr, --clip and the like where the defaults are not those "
+         "of its run");
   }
-  const MeasuredMachine machine = resolve_machine(s);
-  const int64_t budget = resolve_budget(s, machine);
-  const Data data = resolve_data(s, s.data, budget, true);
-  const DataInfo& info = inside(data).info();
+  need(s, "data");
+  if (!lasts) fail(Exit::usage, "--steps is missing", "give --steps or --epochs");
+}
+
+TrainOptions options_of(Settings& s, const DataInfo& info, const Origin* origin, int64_t budget) {
   const DitConfig config = resolve_model(s, &info);
-  say_default_model(s);
+  if (origin == nullptr) say_default_model(s);
   TrainOptions options = resolve_training(s, config, &info);
   options.budget_bytes = budget;
-  // The settings of a resumed run name its micro-batch; with another --batch, resuming is refused
-  // below for that reason, not for this one.
-  if (s.resume && s.decisions.micro_batch.value_or(0) > s.batch) {
-    options.decisions.micro_batch.reset();
-  }
-  std::optional<TrainingPlan> plan = plan_with_folder(machine, options, data);
-  plan->check_fits();
-  options.fewer_pictures =
-      afford_pictures(options, pictures_given(s), inside(*plan).planned, inside(machine));
+  if (origin != nullptr) agree(options, *origin);
+  return options;
+}
+
+}  // namespace
+
+int run_train(Settings s) {
+  need_settings(s);
+  const MeasuredMachine measured = resolve_machine(s);
+  const Machine& machine = inside(measured);
+  const int64_t budget = resolve_budget(s, measured);
+  std::optional<Origin> origin = open_origin(s, budget);
+  if (origin) follow(s, *origin);
+  const Data data = resolve_data(s, s.data, budget, true);
+  const Source& source = inside(data);
+  TrainOptions options = options_of(s, source.info(), origin ? &*origin : nullptr, budget);
+  origin.reset();  // its header: nothing is held twice
+  PlannedRun planned = plan_fitting_run(run_spec(options, &source), machine);
+  options.fewer_pictures = afford_pictures(options, pictures_given(s), planned, machine);
   if (!options.fewer_pictures.empty()) {
-    plan.reset();  // gone before the next is made
-    plan = plan_with_folder(machine, options, data);
-    plan->check_fits();
+    planned = {};  // gone before the next is made
+    planned = plan_fitting_run(run_spec(options, &source), machine);
     settle_pictures(s, options);
   }
-  settle(s, inside(*plan).planned.step.choices);
+  settle(s, planned.step.choices);
+  options.decisions = s.decisions;  // also where the run is planned anew
   make_absolute(s);
   options.settings = settings_toml("train", s);
-  options.outlook = outlook_of(options, inside(*plan).planned, inside(machine));
-  return train_watched(options, inside(data), inside(*plan).planned, inside(machine));
+  options.outlook = outlook_of(options, planned, machine);
+  return train_watched(options, source, std::move(planned), machine);
 }
 
 }  // namespace ebb

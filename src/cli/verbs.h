@@ -14,6 +14,7 @@ int run_bench(Settings settings);
 int run_compare(Settings settings);
 int run_machine(Settings settings);
 int run_prune(Settings settings);
+int run_convert(Settings settings);
 
 // Fails with Exit::usage when a setting that the verb cannot do without was not given.
 void need(const Settings& settings, const std::string& name);

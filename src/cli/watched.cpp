@@ -39,7 +39,11 @@ class Console : public RunSink {
     fmt::print("{}\n", techniques_line(report));
     fmt::print("{}", outlook_lines(o.outlook, done_, ""));
     if (!o.fewer_pictures.empty()) fmt::print("{}\n", o.fewer_pictures);
-    if (done_ > 0) fmt::print("resumed after step {}\n", done_);
+    if (!o.from.empty()) {
+      fmt::print("goes on with {}, after step {}\n", printable(o.from.string()), done_);
+    } else if (done_ > 0) {
+      fmt::print("resumed after step {}\n", done_);
+    }
     for (const std::string& note : start.converted) fmt::print("{}\n", note);
     std::fflush(stdout);
     start_ = std::chrono::steady_clock::now();
@@ -104,14 +108,14 @@ std::vector<std::string> closing_lines(const TrainOptions& o, const Source& sour
 
 }  // namespace
 
-int train_watched(const TrainOptions& options, const Source& source, const PlannedRun& planned,
+int train_watched(const TrainOptions& options, const Source& source, PlannedRun planned,
                   const Machine& machine) {
   catch_stop_signals(kStopping);
   const RunControl control{[] { return stop_signal() != 0; }, note_saving};
   Console console(options.steps, options.log_every);
   Trained trained;
   try {
-    trained = train(options, source, planned, machine, {&console}, control);
+    trained = train(options, source, std::move(planned), machine, {&console}, control);
   } catch (const std::system_error&) {  // nobody reads what it says any more
     if (stop_signal() == 0) throw;
     return 128 + stop_signal();

@@ -7,7 +7,7 @@
 namespace ebb {
 
 // The exit code of the program: 0, or 128 + the signal that stopped it, with the state saved.
-int train_watched(const TrainOptions& options, const Source& source, const PlannedRun& planned,
+int train_watched(const TrainOptions& options, const Source& source, PlannedRun planned,
                   const Machine& machine);
 
 }  // namespace ebb

@@ -1,6 +1,6 @@
 #include "formats/model_json.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <map>
 
@@ -42,13 +42,17 @@ QkNormKind parse_qk_norm(const std::string& word, const std::string& where, Exit
 std::string model_to_json(const DitConfig& c) {
   std::string blocks;
   for (const BlockShape& shape : c.blocks) {
-    blocks += fmt::format("{}[{},{}]", blocks.empty() ? "" : ",", shape.heads, shape.mlp);
+    blocks += fmt::format("{}[{},{}", blocks.empty() ? "" : ",", shape.heads, shape.mlp);
+    if (shape.left != BlockShape{}.left) blocks += fmt::format(",{}", fmt::join(shape.left, ","));
+    blocks += "]";
   }
+  std::string left;
+  if (c.left != DitConfig{}.left) left = fmt::format(R"(,"left":[{}])", fmt::join(c.left, ","));
   return fmt::format(
       R"({{"width":{},"depth":{},"heads":{},"patch":{},"image_size":{},"channels":{},"classes":{},)"
-      R"("learn_sigma":{},"objective":"{}","qk_norm":"{}","blocks":[{}]}})",
+      R"("learn_sigma":{},"objective":"{}","qk_norm":"{}","blocks":[{}]{}}})",
       c.width, c.depth(), c.width / c.head_width, c.patch, c.image_size, c.channels, c.classes,
-      c.learn_sigma, objective_name(c.objective), qk_norm_name(c.qk_norm), blocks);
+      c.learn_sigma, objective_name(c.objective), qk_norm_name(c.qk_norm), blocks, left);
 }
 
 namespace {
@@ -64,16 +68,45 @@ int64_t read_size(JsonReader& json) {
   return value;
 }
 
-// [heads, mlp]
+// Weights that are left of one matrix.
+int64_t read_left(JsonReader& json) {
+  constexpr int64_t kMost = int64_t{1} << 44;
+  const int64_t value = json.read_int();
+  if (value < 0 || value > kMost) {
+    json.refuse(fmt::format("{}", value), fmt::format("a number of weights from 0 to {}", kMost));
+  }
+  return value;
+}
+
+// [heads, mlp], and of a block with sparse matrices what is left of each.
 BlockShape read_block(JsonReader& json) {
-  std::vector<int64_t> parts;
+  constexpr const char* kWanted = "a block's heads and MLP width, or these and 5 more";
+  BlockShape shape{0, 0};
+  size_t count = 0;
   json.begin_array();
   while (json.next_element()) {
-    if (parts.size() == 2) json.refuse("one more number", "a block's heads and MLP width");
-    parts.push_back(read_size(json));
+    if (count == 2 + shape.left.size()) json.refuse("one more number", kWanted);
+    if (count < 2) {
+      (count == 0 ? shape.heads : shape.mlp) = read_size(json);
+    } else {
+      shape.left[count - 2] = read_left(json);
+    }
+    ++count;
   }
-  if (parts.size() != 2) json.refuse("a shorter list", "a block's heads and MLP width");
-  return {parts[0], parts[1]};
+  if (count != 2 && count != 2 + shape.left.size()) json.refuse("a shorter list", kWanted);
+  return shape;
+}
+
+std::array<int64_t, DitConfig::kMatrices> read_left_of_model(JsonReader& json) {
+  std::array<int64_t, DitConfig::kMatrices> left{};
+  size_t count = 0;
+  json.begin_array();
+  while (json.next_element()) {
+    if (count == left.size()) json.refuse("one more number", "three");
+    left[count++] = read_left(json);
+  }
+  if (count != left.size()) json.refuse("a shorter list", "three numbers");
+  return left;
 }
 
 std::vector<BlockShape> read_blocks(JsonReader& json) {
@@ -113,6 +146,8 @@ DitConfig model_from_json(const std::string& text, const std::string& where, Exi
       c.qk_norm = parse_qk_norm(json.read_string(), where + ": qk_norm", code);
     } else if (key == "blocks") {
       blocks = read_blocks(json);
+    } else if (key == "left") {
+      c.left = read_left_of_model(json);
     } else {
       json.skip_value();
     }

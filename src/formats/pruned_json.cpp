@@ -27,8 +27,9 @@ bool take(std::string_view& text, char c) {
   return true;
 }
 
-// "0-3,5": ascending, and no two that could be one.
+// "0-3,5": ascending, and no two that could be one. Nothing: none are left.
 bool parse_ranges(std::string_view text, IndexRanges& ranges) {
+  if (text.empty()) return true;
   do {
     IndexRange range{};
     if (!take_index(text, range.first)) return false;
@@ -46,7 +47,7 @@ IndexRanges read_ranges(JsonReader& json) {
   const std::string text = json.read_string();
   IndexRanges ranges;
   if (!parse_ranges(text, ranges)) {
-    json.refuse("'" + printable(text) + "'", "numbers such as 0-3,5");
+    json.refuse("'" + printable(text) + "'", "numbers such as 0-3,5, or nothing for none");
   }
   return ranges;
 }
@@ -137,6 +138,16 @@ std::string pruned_to_json(const PrunedRecord& record) {
                           block.block, ranges_text(block.heads), ranges_text(block.mlp));
   }
   return fmt::format(R"({{"blocks":[{}]}})", blocks);
+}
+
+// Every second of a kind, each with a comma: others are ranges.
+int64_t most_pruned_bytes(const DitConfig& config) {
+  constexpr int64_t kBlock = 60, kIndex = 6;
+  int64_t bytes = 20;
+  for (const BlockShape& shape : config.blocks) {
+    bytes += kBlock + kIndex * (shape.heads + shape.mlp + 2) / 2;
+  }
+  return bytes;
 }
 
 PrunedRecord pruned_from_json(const std::string& text, const DitConfig& config,

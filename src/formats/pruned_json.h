@@ -36,6 +36,9 @@ struct PrunedBlock {
 using PrunedRecord = std::vector<PrunedBlock>;
 
 std::string pruned_to_json(const PrunedRecord& record);
+// The most that the record takes of what is left of this model, with numbers below 100,000; of a
+// model that has this shape after it was pruned it is twice that.
+int64_t most_pruned_bytes(const DitConfig& config);
 
 // Fails with `code` on anything that is not a record of a model of this shape; `where` names the
 // file.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 
 #include "base/error.h"
@@ -60,7 +61,10 @@ std::vector<BlockShape> parse_shapes(const std::string& text, const std::string&
 std::string shapes_text(const std::vector<BlockShape>& blocks) {
   std::string text;
   for (size_t i = 0, end = 0; i < blocks.size(); i = end) {
-    while (end < blocks.size() && blocks[end] == blocks[i]) ++end;
+    while (end < blocks.size() && blocks[end].heads == blocks[i].heads &&
+           blocks[end].mlp == blocks[i].mlp) {
+      ++end;
+    }
     text += fmt::format("{}{}:{}{}", text.empty() ? "" : ",", blocks[i].heads, blocks[i].mlp,
                         end - i > 1 ? fmt::format("*{}", end - i) : "");
   }
@@ -141,6 +145,11 @@ void validate(const DitConfig& c) {
     }
   }
   check_extent(c);
+  for (const ParamSpec& spec : parameters(c)) {
+    if (spec.left >= 0 && spec.left <= element_count(spec.shape)) continue;
+    fail(Exit::usage, fmt::format("{}: {} of its {} weights are left", spec.name, spec.left,
+                                  element_count(spec.shape)));
+  }
 }
 
 void check_countable(const DitConfig& c, int64_t batch) {
@@ -169,28 +178,37 @@ namespace {
 
 class Specs {
  public:
-  void tensor(const std::string& name, Shape shape, Init init, bool product = false) {
-    made.push_back({prefix + name, layer, std::move(shape), init, product});
+  explicit Specs(const DitConfig& config) : config_(config) {}
+
+  void tensor(const std::string& name, Shape shape, Init init) {
+    made.push_back({prefix + name, layer, std::move(shape), init});
   }
-  void linear(const std::string& name, Shape weight, Init init = Init::xavier) {
+  void linear(const std::string& name, Shape weight, Init init = Init::xavier, LeftAt at = {}) {
     const int64_t out = weight[0];
-    tensor(name + ".weight", std::move(weight), init, true);
+    made.push_back({prefix + name + ".weight", layer, std::move(weight), init, true, at});
+    if (at.matrix >= 0) made.back().left = left(at);
     tensor(name + ".bias", {out}, Init::zero);
   }
 
   std::vector<ParamSpec> made;
   std::string prefix, layer = "embed";
+
+ private:
+  int64_t left(const LeftAt& at) const {
+    return at.block < 0 ? config_.left[at.matrix] : config_.blocks[at.block].left[at.matrix];
+  }
+  const DitConfig& config_;
 };
 
 }  // namespace
 
 std::vector<ParamSpec> parameters(const DitConfig& c) {
   const int64_t D = c.width;
-  Specs specs;
+  Specs specs(c);
   specs.tensor(kPositionTable, {1, c.tokens(), D}, Init::positions);
   specs.linear("x_embedder.proj", {D, c.channels, c.patch, c.patch});
-  specs.linear("t_embedder.mlp.0", {D, kTimeFeatures}, Init::normal);
-  specs.linear("t_embedder.mlp.2", {D, D}, Init::normal);
+  specs.linear("t_embedder.mlp.0", {D, kTimeFeatures}, Init::normal, {-1, DitConfig::kTime0});
+  specs.linear("t_embedder.mlp.2", {D, D}, Init::normal, {-1, DitConfig::kTime2});
   if (c.classes > 0) {
     specs.tensor("y_embedder.embedding_table.weight", {c.classes + 1, D}, Init::normal);
   }
@@ -199,7 +217,10 @@ std::vector<ParamSpec> parameters(const DitConfig& c) {
     const int64_t inner = shape.heads * c.head_width;
     specs.prefix = fmt::format("blocks.{}.", i);
     specs.layer = fmt::format("block{}", i);
-    if (shape.heads > 0) specs.linear("attn.qkv", {3 * inner, D});
+    const auto linear = [&](const char* name, Shape weight, int matrix, Init init = Init::xavier) {
+      specs.linear(name, std::move(weight), init, {i, matrix});
+    };
+    if (shape.heads > 0) linear("attn.qkv", {3 * inner, D}, BlockShape::kQkv);
     if (shape.heads > 0 && c.qk_norm != QkNormKind::none) {
       for (const char* part : {"attn.q_norm", "attn.k_norm"}) {
         specs.tensor(fmt::format("{}.weight", part), {c.head_width}, Init::one);
@@ -208,24 +229,53 @@ std::vector<ParamSpec> parameters(const DitConfig& c) {
         }
       }
     }
-    if (shape.heads > 0) specs.linear("attn.proj", {D, inner});
+    if (shape.heads > 0) linear("attn.proj", {D, inner}, BlockShape::kProj);
     if (shape.mlp > 0) {
-      specs.linear("mlp.fc1", {shape.mlp, D});
-      specs.linear("mlp.fc2", {D, shape.mlp});
+      linear("mlp.fc1", {shape.mlp, D}, BlockShape::kFc1);
+      linear("mlp.fc2", {D, shape.mlp}, BlockShape::kFc2);
     }
-    specs.linear("adaLN_modulation.1", {shape.chunks() * D, D}, Init::zero);
+    linear("adaLN_modulation.1", {shape.chunks() * D, D}, BlockShape::kModulation, Init::zero);
   }
   specs.prefix = "final_layer.";
   specs.layer = "final";
   specs.linear("linear", {c.patch * c.patch * c.out_channels(), D}, Init::zero);
-  specs.linear("adaLN_modulation.1", {2 * D, D}, Init::zero);
+  specs.linear("adaLN_modulation.1", {2 * D, D}, Init::zero, {-1, DitConfig::kFinalModulation});
   return std::move(specs.made);
 }
 
 int64_t parameter_count(const DitConfig& config) {
   int64_t count = 0;
-  for (const ParamSpec& spec : parameters(config)) count += element_count(spec.shape);
+  for (const ParamSpec& spec : parameters(config)) count += spec.count();
   return count;
+}
+
+int64_t& left_of(DitConfig& config, const LeftAt& at) {
+  return at.block < 0 ? config.left[at.matrix] : config.blocks[at.block].left[at.matrix];
+}
+
+void set_density(DitConfig& config, double share) {
+  for (const ParamSpec& spec : parameters(config)) {
+    if (!spec.prunable()) continue;
+    const auto all = static_cast<double>(element_count(spec.shape));
+    left_of(config, spec.left_at) = std::max<int64_t>(1, std::llrint(share * all));
+  }
+}
+
+double density_of(const DitConfig& config) {
+  double all = 0, left = 0;
+  for (const ParamSpec& spec : parameters(config)) {
+    if (!spec.prunable()) continue;
+    all += static_cast<double>(element_count(spec.shape));
+    left += static_cast<double>(spec.count());
+  }
+  return left / all;
+}
+
+bool has_density(const DitConfig& config, double share) {
+  if (share == 1) return density_of(config) == 1;
+  DitConfig said = config;
+  set_density(said, share);
+  return said == config;
 }
 
 double model_flops_per_sample(const DitConfig& c) {

@@ -1,6 +1,7 @@
 // The shape of a DiT, and the parameters that follow from it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,7 +14,11 @@ namespace ebb {
 // Heads and MLP width are each block's own: pruned models have uneven ones. A block without heads,
 // or without an MLP, is half a block: its modulation has no chunks for the missing half.
 struct BlockShape {
+  // The matrices whose weights can be pruned one by one.
+  enum Matrix : int { kQkv, kProj, kFc1, kFc2, kModulation, kMatrices };
+
   int64_t heads, mlp;
+  std::array<int64_t, kMatrices> left = {};  // of each one's weights; 0: none was pruned
   int64_t chunks() const { return (heads > 0 ? 3 : 0) + (mlp > 0 ? 3 : 0); }
   bool operator==(const BlockShape&) const = default;
 };
@@ -25,6 +30,10 @@ struct DitConfig {
   Objective objective = Objective::ddpm;
   QkNormKind qk_norm = QkNormKind::none;
   std::vector<BlockShape> blocks;
+  // As in a block: the time embedder's two, and that of the final modulation. What reads the image
+  // and what makes the output stay whole.
+  enum Matrix : int { kTime0, kTime2, kFinalModulation, kMatrices };
+  std::array<int64_t, kMatrices> left = {};
 
   int64_t depth() const { return static_cast<int64_t>(blocks.size()); }
   int64_t tokens() const { return (image_size / patch) * (image_size / patch); }
@@ -60,6 +69,12 @@ enum class Init : uint8_t { zero, one, xavier, normal, positions };
 
 inline constexpr const char* kPositionTable = "pos_embed";
 
+// Where a model says how many of a matrix's weights are left.
+struct LeftAt {
+  int64_t block = -1;  // -1: of no block
+  int matrix = -1;     // of BlockShape, or of DitConfig; -1: of none, the tensor stays whole
+};
+
 // One tensor of the model, under its name in the reference implementation.
 struct ParamSpec {
   std::string name;   // "blocks.3.attn.qkv.weight"
@@ -67,15 +82,36 @@ struct ParamSpec {
   Shape shape;
   Init init;
   bool product = false;  // the matrix of a linear layer
+  LeftAt left_at = {};
+  int64_t left = 0;  // of its elements, where weights were pruned one by one; 0: all
+
   bool trained() const { return init != Init::positions; }
+  bool prunable() const { return left_at.matrix >= 0; }
+  bool sparse() const { return left > 0; }
+  int64_t rows() const { return shape[0]; }
+  int64_t columns() const { return element_count(shape) / shape[0]; }
+  // Of what is stored: of a sparse one what is left, row by row.
+  Shape stored() const { return sparse() ? Shape{left} : shape; }
+  int64_t count() const { return sparse() ? left : element_count(shape); }
 };
 
 // All tensors, in the order in which they are stored. The fixed position table is one of them.
 std::vector<ParamSpec> parameters(const DitConfig& config);
 int64_t parameter_count(const DitConfig& config);
 
+int64_t& left_of(DitConfig& config, const LeftAt& at);
+// Every matrix that can be pruned keeps this share of its weights, at least one.
+void set_density(DitConfig& config, double share);
+// The share of such weights that the model has; 1: none was pruned.
+double density_of(const DitConfig& config);
+// Whether every matrix has as many weights left as set_density() says.
+bool has_density(const DitConfig& config, double share);
+
 // 3 x 2 x the multiply-adds of one sample's forward pass (attention and adaLN included).
 double model_flops_per_sample(const DitConfig& config);
+
+// FNV-1a: a tensor's stream of random numbers depends on its name, not on its place in a list.
+uint32_t name_key(const std::string& name);
 
 // Starting values of one tensor, keyed by (seed, name): all of them, or `count` from `first` on, a
 // multiple of 4. Of the position table only all.

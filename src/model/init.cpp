@@ -8,14 +8,13 @@
 
 namespace ebb {
 
-namespace {
-
-// FNV-1a: a tensor's stream of random numbers depends on its name, not on its place in a list.
 uint32_t name_key(const std::string& name) {
   uint32_t hash = 2166136261u;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
   return hash;
 }
+
+namespace {
 
 // 2-D sines and cosines: the first half of the channels encodes the column, the second the row.
 void fill_positions(float* table, const DitConfig& c) {

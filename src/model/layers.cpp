@@ -15,8 +15,13 @@ Params::Params(Builder& b, const std::vector<ParamSpec>& specs, const Storage& s
     const Buf weight =
         b.declare({(averaged ? prefix : "") + spec.name, spec.layer,
                    averaged ? Purpose::ema : Purpose::weight,
-                   averaged ? storage.ema_of(spec) : storage.weight_of(spec), spec.shape, true});
-    entries_.emplace(spec.name, Entry{spec, weight, {}});
+                   averaged ? storage.ema_of(spec) : storage.weight_of(spec), spec.stored(), true});
+    Buf mask;
+    if (spec.sparse()) {  // one for the weight and all that is kept of it
+      mask = b.declare(
+          {kMask + spec.name, spec.layer, Purpose::weight, DType::u8, mask_shape(spec), true});
+    }
+    entries_.emplace(spec.name, Entry{spec, weight, {}, mask});
     order_.push_back(spec.name);
   }
 }
@@ -33,7 +38,7 @@ void Params::declare_gradient(Builder& b, const std::string& name) {
   require(!b.in_loop(), "model: the gradient of {} begins inside a loop", name);
   Entry& e = entries_.at(name);
   e.gradient = b.declare_numbered({"grad." + name, e.spec.layer, Purpose::gradient,
-                                   storage_.gradient_of(e.spec), e.spec.shape});
+                                   storage_.gradient_of(e.spec), e.spec.stored()});
 }
 
 Buf Params::gradient(Builder& b, const std::string& name) {
@@ -82,22 +87,30 @@ void Params::forget_gradients() {
   for (auto& [name, e] : entries_) e.gradient = {};
 }
 
-Linear LinearLayer::sizes(const Builder& b, int64_t rows_times_k, int64_t rows_times_n) const {
-  const Shape& w = b.shape(params_->weight(name_ + ".weight"));
-  const int64_t N = w[0];
-  const int64_t K = element_count(w) / N;
-  return {rows_times_k > 0 ? rows_times_k / K : rows_times_n / N, K, N};
+Linear LinearLayer::sizes(int64_t rows_times_k, int64_t rows_times_n) const {
+  const ParamSpec& w = params_->spec(name_ + ".weight");
+  const int64_t N = w.rows(), K = w.columns();
+  Linear op{rows_times_k > 0 ? rows_times_k / K : rows_times_n / N, K, N};
+  op.left = w.left;
+  return op;
+}
+
+// The last of what an op reads.
+void LinearLayer::add_mask(std::vector<Buf>& reads) const {
+  if (const Buf mask = params_->mask(name_ + ".weight")) reads.push_back(mask);
 }
 
 void LinearLayer::emit_forward(Builder& b, const std::string& label, Buf x, LinearEnd end,
                                std::vector<Buf> writes) const {
-  Linear op = sizes(b, element_count(b.shape(x)), 0);
+  Linear op = sizes(element_count(b.shape(x)), 0);
   op.end = end;
   op.x = b.type(x);
   op.w = b.type(params_->weight(name_ + ".weight"));
   op.y = b.type(writes[0]);
-  b.emit(label, op, {x, params_->weight(name_ + ".weight"), params_->weight(name_ + ".bias")},
-         std::move(writes));
+  std::vector<Buf> reads = {x, params_->weight(name_ + ".weight"),
+                            params_->weight(name_ + ".bias")};
+  add_mask(reads);
+  b.emit(label, op, std::move(reads), std::move(writes));
 }
 
 void LinearLayer::forward(Builder& b, const std::string& label, Buf x, Buf y) const {
@@ -113,20 +126,21 @@ void LinearLayer::forward_gelu(Builder& b, const std::string& label, Buf x, Buf 
 }
 
 Buf LinearLayer::forward(Builder& b, const std::string& label, Buf x) const {
-  const Linear op = sizes(b, element_count(b.shape(x)), 0);
+  const Linear op = sizes(element_count(b.shape(x)), 0);
   const Buf y = b.buffer(label, {op.R, op.N});
   forward(b, label, x, y);
   return y;
 }
 
 void LinearLayer::emit_backward(Builder& b, const std::string& label, Buf dy, Buf dx, Buf u) const {
-  const Linear sizes = this->sizes(b, 0, element_count(b.shape(dy)));
+  const Linear sizes = this->sizes(0, element_count(b.shape(dy)));
   const Buf w = params_->weight(name_ + ".weight");
   std::vector<Buf> reads = {dy, w};
   if (u) reads.push_back(u);
+  add_mask(reads);
   b.emit(label,
          LinearBackwardInput{sizes.R, sizes.K, sizes.N, static_cast<bool>(u), b.type(dy), b.type(w),
-                             b.type(dx)},
+                             b.type(dx), sizes.left},
          std::move(reads), {dx});
   complete();
 }
@@ -155,13 +169,15 @@ void LinearLayer::backward_params_only(Builder& b, const std::string& label, Buf
 }
 
 void LinearLayer::add_gradients(Builder& b, const std::string& label, Buf dy, Buf x) const {
-  const Linear op = sizes(b, 0, element_count(b.shape(dy)));
+  const Linear op = sizes(0, element_count(b.shape(dy)));
   const auto [dw, begins] = params_->gradient_sum(b, name_ + ".weight");
   const Buf db = params_->gradient_sum(b, name_ + ".bias").gradient;
   const std::vector<Buf> into = {dw, db};
+  std::vector<Buf> reads = {dy, x};
+  add_mask(reads);
   b.emit(label + ".params",
-         LinearBackwardParams{op.R, op.K, op.N, begins, b.type(dy), b.type(x), b.type(dw)}, {dy, x},
-         begins ? into : std::vector<Buf>{}, begins ? std::vector<Buf>{} : into);
+         LinearBackwardParams{op.R, op.K, op.N, begins, b.type(dy), b.type(x), b.type(dw), op.left},
+         std::move(reads), begins ? into : std::vector<Buf>{}, begins ? std::vector<Buf>{} : into);
 }
 
 void LinearLayer::complete() const {

@@ -19,6 +19,8 @@ class Params {
   Params(Builder& b, const std::vector<ParamSpec>& specs, const Storage& storage = {},
          const std::string& prefix = "");
   Buf weight(const std::string& name) const;
+  const ParamSpec& spec(const std::string& name) const { return entry(name).spec; }
+  Buf mask(const std::string& name) const { return entry(name).mask; }  // of a sparse one
   DType activation() const { return storage_.activation; }
   // As zeros, or with what was added so far.
   Buf gradient(Builder& b, const std::string& name);
@@ -50,7 +52,7 @@ class Params {
  private:
   struct Entry {
     ParamSpec spec;
-    Buf weight, gradient;
+    Buf weight, gradient, mask;
   };
   const Entry& entry(const std::string& name) const;
   void declare_gradient(Builder& b, const std::string& name);
@@ -82,7 +84,8 @@ class LinearLayer {
                     std::vector<Buf> writes) const;
   // u: dx is multiplied by the slope of gelu there; absent: it is not.
   void emit_backward(Builder& b, const std::string& label, Buf dy, Buf dx, Buf u) const;
-  Linear sizes(const Builder& b, int64_t rows_times_k, int64_t rows_times_n) const;
+  Linear sizes(int64_t rows_times_k, int64_t rows_times_n) const;
+  void add_mask(std::vector<Buf>& reads) const;
   void add_gradients(Builder& b, const std::string& label, Buf dy, Buf x) const;
   void complete() const;
   Params* params_;

@@ -1,8 +1,10 @@
 #include "model/optimizer.h"
 
+#include <cmath>
 #include <set>
 
 #include "model/step.h"
+#include "model/structure.h"
 
 namespace ebb {
 
@@ -14,7 +16,7 @@ constexpr const char* kLow = "low.";  // of a weight that is split
 template <typename AnyUpdate>
 AnyUpdate stored(AnyUpdate op, const ParamSpec& param, const StepSpec& spec, const Storage& storage,
                  uint32_t tensor) {
-  op.ema = spec.ema;
+  op.ema = spec.ema && !shrinks(param, spec);
   op.g = storage.gradient_of(param);
   op.split = storage.splits(param);
   op.average = storage.ema_of(param);
@@ -34,11 +36,12 @@ void add_moments(std::vector<StateBuffer>& state, const ParamSpec& param, const 
                  const std::vector<Moment>& moments) {
   const bool coded = storage.moments_of(param) == Moments::coded;
   for (const Moment& m : moments) {
-    coded ? state.push_back({m.prefix, Purpose::moment, DType::u8, param.shape, m.coding, m.scale})
-          : state.push_back({m.prefix, Purpose::moment, DType::f32, param.shape});
+    coded
+        ? state.push_back({m.prefix, Purpose::moment, DType::u8, param.stored(), m.coding, m.scale})
+        : state.push_back({m.prefix, Purpose::moment, DType::f32, param.stored()});
   }
   if (!coded) return;
-  const Shape blocks = {(element_count(param.shape) + kMomentBlock - 1) / kMomentBlock};
+  const Shape blocks = {(param.count() + kMomentBlock - 1) / kMomentBlock};
   for (const Moment& m : moments) {
     state.push_back({m.scale, Purpose::moment, DType::f32, blocks, Coding::beside});
   }
@@ -52,7 +55,7 @@ void add_adam(std::vector<StateBuffer>& state, const ParamSpec& param, const Sto
 
 OpParams adamw(const ParamSpec& param, const StepSpec& spec, const Storage& storage,
                uint32_t tensor) {
-  AdamW op{element_count(param.shape), spec.beta1, spec.beta2, spec.eps, spec.weight_decay, true};
+  AdamW op{param.count(), spec.beta1, spec.beta2, spec.eps, spec.weight_decay, true};
   op.moments = storage.moments_of(param);
   return stored(op, param, spec, storage, tensor);
 }
@@ -65,18 +68,22 @@ void add_lion(std::vector<StateBuffer>& state, const ParamSpec& param, const Sto
 
 OpParams lion(const ParamSpec& param, const StepSpec& spec, const Storage& storage,
               uint32_t tensor) {
-  Lion op{element_count(param.shape), spec.beta1, spec.beta2, spec.weight_decay, true};
+  Lion op{param.count(), spec.beta1, spec.beta2, spec.weight_decay, true};
   op.moments = storage.moments_of(param);
   return stored(op, param, spec, storage, tensor);
 }
 
 // ---- Adafactor
 
-bool is_matrix(const ParamSpec& param) { return param.shape.size() > 1 && param.shape[0] > 1; }
+// Rows and columns with few elements have no means worth keeping: a sparse matrix counts as a
+// vector.
+bool is_matrix(const ParamSpec& param) {
+  return param.shape.size() > 1 && param.shape[0] > 1 && !param.sparse();
+}
 
 void add_factors(std::vector<StateBuffer>& state, const ParamSpec& param, const Storage&) {
   if (!is_matrix(param)) {
-    state.push_back({kSecondMoment, Purpose::moment, DType::f32, param.shape});
+    state.push_back({kSecondMoment, Purpose::moment, DType::f32, param.stored()});
     return;
   }
   const int64_t rows = param.shape[0];
@@ -87,8 +94,8 @@ void add_factors(std::vector<StateBuffer>& state, const ParamSpec& param, const 
 OpParams adafactor(const ParamSpec& param, const StepSpec& spec, const Storage& storage,
                    uint32_t tensor) {
   const int64_t rows = is_matrix(param) ? param.shape[0] : 1;
-  return stored(Adafactor{rows, element_count(param.shape) / rows, spec.weight_decay, true}, param,
-                spec, storage, tensor);
+  return stored(Adafactor{rows, param.count() / rows, spec.weight_decay, true}, param, spec,
+                storage, tensor);
 }
 
 const OptimizerKind& kind_of(const StepSpec& spec) {
@@ -127,13 +134,53 @@ std::vector<StateBuffer> state_of(const ParamSpec& param, const StepSpec& spec,
                                   const Storage& storage) {
   const bool updated = spec.update && param.trained();
   const bool split = updated && storage.splits(param);
-  std::vector<StateBuffer> state = {{"", Purpose::weight, storage.weight_of(param), param.shape,
+  std::vector<StateBuffer> state = {{"", Purpose::weight, storage.weight_of(param), param.stored(),
                                      split ? Coding::split : Coding::plain, split ? kLow : ""}};
+  if (param.sparse()) {
+    state.push_back({kMask, Purpose::weight, DType::u8, mask_shape(param), Coding::mask});
+  }
   if (!updated) return state;
-  if (split) state.push_back({kLow, Purpose::weight, DType::i16, param.shape, Coding::beside});
+  if (split) state.push_back({kLow, Purpose::weight, DType::i16, param.stored(), Coding::beside});
   kind_of(spec).add_own(state, param, storage);
-  if (spec.ema) state.push_back({kAverage, Purpose::ema, storage.ema_of(param), param.shape});
+  if (spec.ema) state.push_back({kAverage, Purpose::ema, storage.ema_of(param), param.stored()});
   return state;
+}
+
+bool in_group(const ParamSpec& param, const StepSpec& spec) {
+  return spec.group_lasso > 0 && in_structure(param);
+}
+
+bool shrinks(const ParamSpec& param, const StepSpec& spec) {
+  return spec.update && ((spec.l1 > 0 && param.prunable()) || in_group(param, spec));
+}
+
+OpParams squares_op(const ParamSpec& param, const DitConfig& config, const StepSpec& spec,
+                    const Storage& storage, bool begins) {
+  const Belonging place = belonging(param, config);
+  const int64_t count = structure_count(config.blocks[*place.block], place.member->kind);
+  StructureSquares op{param.rows(),        param.columns(),       count,
+                      place.member->width, place.member->columns, begins};
+  if (param.prunable()) op.l1 = spec.l1;
+  op.split = storage.splits(param);
+  return op;
+}
+
+OpParams shrink_op(const ParamSpec& param, const DitConfig& config, const StepSpec& spec,
+                   const Storage& storage, uint32_t tensor) {
+  const int64_t rows = param.sparse() ? 1 : param.rows();
+  Shrink op{rows, param.count() / rows, param.prunable() ? spec.l1 : 0, spec.ema};
+  if (in_group(param, spec)) {
+    const Belonging place = belonging(param, config);
+    const Structure kind = place.member->kind;
+    op.lasso = spec.group_lasso * std::sqrt(static_cast<double>(structure_params(config, kind)));
+    op.structures = structure_count(config.blocks[*place.block], kind);
+    op.width = place.member->width;
+    op.by_columns = place.member->columns;
+  }
+  op.split = storage.splits(param);
+  op.average = storage.ema_of(param);
+  op.tensor = tensor;
+  return op;
 }
 
 OpParams update_op(const ParamSpec& param, const StepSpec& spec, const Storage& storage,

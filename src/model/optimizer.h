@@ -18,6 +18,7 @@ enum class Coding : uint8_t {
   first_moment,   // codes of 8 bits and, beside them, a scale for each block of them
   second_moment,  // the same, of what is never negative
   beside,         // completes another, and is no tensor by itself
+  mask,           // which elements of the others are left
 };
 
 // One buffer of a parameter's state.
@@ -29,6 +30,7 @@ struct StateBuffer {
   Coding coding = Coding::plain;
   std::string other = "";  // prefix of the one beside it
 
+  bool updated() const { return coding != Coding::mask; }
   int64_t bytes() const { return element_count(shape) * dtype_bytes(type); }
 };
 
@@ -48,14 +50,25 @@ const std::vector<OptimizerKind>& optimizers();  // in the order of Optimizer
 // Prefixes of all tensors that some optimizer saves, the average's among them.
 std::vector<std::string> saved_prefixes();
 
-// In the order in which the update's ops take them: the weight first, the average last. Without an
-// update, and of what is not trained, the weight alone.
+// In the order in which the update's ops take them, but for the mask, which they leave alone: the
+// weight first, the average last. Without an update, and of what is not trained, the weight alone,
+// and its mask.
 std::vector<StateBuffer> state_of(const ParamSpec& param, const StepSpec& spec,
                                   const Storage& storage);
 
 // The op that updates one tensor; it reads the gradient and the clip factor, and updates all of
-// state_of(). `tensor` keys its random bits.
+// state_of(), but for the average of what is shrunk. `tensor` keys its random bits.
 OpParams update_op(const ParamSpec& param, const StepSpec& spec, const Storage& storage,
                    uint32_t tensor = 0);
+
+// Whether a penalty shrinks the tensor after its update, which then leaves its average to that op;
+// and whether as part of structures, whose other tensors have to be updated before.
+bool shrinks(const ParamSpec& param, const StepSpec& spec);
+bool in_group(const ParamSpec& param, const StepSpec& spec);
+// Of a tensor in a group; the first one begins the sums.
+OpParams squares_op(const ParamSpec& param, const DitConfig& config, const StepSpec& spec,
+                    const Storage& storage, bool begins);
+OpParams shrink_op(const ParamSpec& param, const DitConfig& config, const StepSpec& spec,
+                   const Storage& storage, uint32_t tensor = 0);
 
 }  // namespace ebb

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "model/batch.h"
 #include "model/optimizer.h"
+#include "model/structure.h"
 
 namespace ebb {
 
@@ -244,8 +245,7 @@ class StepWriter {
   // ---- update ----------------------------------------------------------------------------------
 
   void emit_norm(const ParamSpec& spec, Buf gradient) {
-    b_.emit("norm." + spec.name,
-            SquaredNorm{element_count(spec.shape), slots_.at(spec.name), b_.type(gradient)},
+    b_.emit("norm." + spec.name, SquaredNorm{spec.count(), slots_.at(spec.name), b_.type(gradient)},
             {gradient}, {norms_});
   }
 
@@ -258,6 +258,7 @@ class StepWriter {
   void declare_state(const ParamSpec& spec) {
     std::vector<Buf>& updates = state_[spec.name];
     for (const StateBuffer& b : state_of(spec, spec_, choices_.storage)) {
+      if (!b.updated()) continue;
       updates.push_back(b.prefix.empty() ? params_.weight(spec.name)
                                          : b_.declare({b.prefix + spec.name, spec.layer, b.purpose,
                                                        b.type, b.shape, true}));
@@ -265,9 +266,56 @@ class StepWriter {
   }
 
   void emit_update(const ParamSpec& spec, Buf gradient, Buf clip) {
-    const auto tensor = static_cast<uint32_t>(slots_.at(spec.name));
-    b_.emit("update." + spec.name, update_op(spec, spec_, choices_.storage, tensor),
-            {gradient, clip}, {}, state_.at(spec.name));
+    const bool shrinks = ebb::shrinks(spec, spec_);
+    std::vector<Buf> state = state_.at(spec.name);
+    if (shrinks && spec_.ema) state.pop_back();  // which comes after that
+    b_.emit("update." + spec.name, update_op(spec, spec_, choices_.storage, tensor_of(spec)),
+            {gradient, clip}, {}, std::move(state));
+    if (!shrinks) return;
+    in_group(spec, spec_) ? shrink_group(spec, clip) : emit_shrink(spec, {clip});
+  }
+
+  uint32_t tensor_of(const ParamSpec& spec) const {
+    return static_cast<uint32_t>(slots_.at(spec.name));
+  }
+
+  // The weight as it is stored.
+  std::vector<Buf> weight_buffers(const ParamSpec& spec) const {
+    const std::vector<Buf>& state = state_.at(spec.name);
+    return {state.begin(), state.begin() + (choices_.storage.splits(spec) ? 2 : 1)};
+  }
+
+  void emit_shrink(const ParamSpec& spec, std::vector<Buf> reads) {
+    std::vector<Buf> updates = weight_buffers(spec);
+    if (spec_.ema) updates.push_back(state_.at(spec.name).back());
+    b_.emit("shrink." + spec.name,
+            shrink_op(spec, config_, spec_, choices_.storage, tensor_of(spec)), std::move(reads),
+            {}, std::move(updates));
+  }
+
+  // Structures lie in several tensors of a block: with the last of them they are complete.
+  void shrink_group(const ParamSpec& spec, Buf clip) {
+    const auto group_of = [&](const ParamSpec& p) {
+      const Belonging place = belonging(p, config_);
+      return fmt::format("block{}.{}", *place.block, structure_name(place.member->kind));
+    };
+    const std::string group = group_of(spec);
+    std::vector<const ParamSpec*> members;
+    for (const ParamSpec& p : specs_) {
+      if (in_group(p, spec_) && group_of(p) == group) members.push_back(&p);
+    }
+    if (++updated_[group] < std::ssize(members)) return;
+    const int64_t count = structure_count(config_.blocks[*belonging(spec, config_).block],
+                                          belonging(spec, config_).member->kind);
+    const Buf squares = b_.buffer("squares." + group, {count}, Purpose::activation, DType::f64);
+    for (const ParamSpec* p : members) {
+      const bool begins = p == members.front();
+      const std::vector<Buf> sums = {squares};
+      b_.emit("squares." + p->name, squares_op(*p, config_, spec_, choices_.storage, begins),
+              weight_buffers(*p), begins ? sums : std::vector<Buf>{},
+              begins ? std::vector<Buf>{} : sums);
+    }
+    for (const ParamSpec* p : members) emit_shrink(*p, {clip, squares});
   }
 
   // Without clipping no other gradient matters: the tensor's own norm says whether it is finite.
@@ -302,6 +350,7 @@ class StepWriter {
   std::map<std::string, std::vector<Buf>> state_;  // weight, moments, average of each tensor
   std::vector<Buf> inputs_;                        // of blocks
   std::map<std::string, int64_t> slots_;           // of each trained tensor in norms
+  std::map<std::string, int64_t> updated_;         // tensors of each group of structures, so far
   bool first_pass_ = true;
 };
 

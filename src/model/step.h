@@ -45,6 +45,9 @@ struct StepSpec {
   Optimizer optimizer = Optimizer::adamw;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   float clip = 0;  // 0: never
+  // Penalties that shrink weights after each update: of each number of the matrices that can be
+  // sparse, and of each head and MLP unit as a whole.
+  double l1 = 0, group_lasso = 0;
   Feeding feeding;
   Choices choices;
 };

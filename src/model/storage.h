@@ -11,6 +11,9 @@ namespace ebb {
 inline constexpr const char* kFirstMoment = "m.";
 inline constexpr const char* kSecondMoment = "v.";
 inline constexpr const char* kAverage = "ema.";
+inline constexpr const char* kMask = "mask.";  // which weights of a sparse one are left
+
+inline Shape mask_shape(const ParamSpec& p) { return {p.rows(), mask_row_bytes(p.columns())}; }
 
 struct Storage {
   // Of everything that has a row for each token. With bf16 the matrices of linear layers are worked

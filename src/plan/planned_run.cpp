@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 #include <utility>
@@ -55,7 +56,8 @@ class Planner {
     const int64_t own = bookkeeping_bytes(made.plans);
     const int64_t planning = std::max(candidate.looking_bytes - kRunningBytes,
                                       planning_bytes(own, candidate.choices.offload.any()));
-    made.outside_bytes = outside_ + std::max(own, planning - made.plans.arena_bytes);
+    const int64_t apart = std::max(planning, spec_.apart_bytes);
+    made.outside_bytes = outside_ + std::max(own, apart - made.plans.arena_bytes);
     made.fits = made.process_bytes() <= spec_.budget_bytes && lanes_hold(made.plans);
     return made;
   }
@@ -169,6 +171,62 @@ std::vector<WayOut> ways_out(const RunSpec& spec, const Machine& machine) {
   return ways;
 }
 
+// The model without this share of its heads and of its MLP: whole heads, widths that products take
+// whole, and one of each in every half that there is.
+DitConfig thinned(DitConfig config, double share, int64_t panel) {
+  const auto left = [&](int64_t count, int64_t unit) {
+    if (count == 0) return count;
+    const auto units = static_cast<int64_t>(
+        std::ceil(static_cast<double>(count) * (1 - share) / static_cast<double>(unit) - 1e-9));
+    return std::min(count, std::max<int64_t>(1, units) * unit);
+  };
+  for (BlockShape& shape : config.blocks) {
+    shape = {left(shape.heads, 1), left(shape.mlp, panel)};
+  }
+  return config;
+}
+
+// The share of the parameters that pruning would remove until the run fits. Nothing where no
+// pruning is enough. What a run takes falls nearly in proportion to its parameters, so that a few
+// looks find it; planning must stay quick.
+std::optional<double> pruned_share(const RunSpec& spec, const PlannedRun& unpruned,
+                                   const Machine& machine) {
+  if (!spec.step.update) return std::nullopt;
+  const int64_t panel = machine.device->panel();
+  const auto params = static_cast<double>(parameter_count(spec.config));
+  struct Look {
+    double share, bytes, removed;
+  };
+  const auto look = [&](double share) {
+    RunSpec pruned = spec;
+    pruned.config = thinned(spec.config, share, panel);
+    const auto left = static_cast<double>(parameter_count(pruned.config));
+    return Look{share, static_cast<double>(way_out(pruned, "", machine).floor_bytes),
+                1 - left / params};
+  };
+  const auto budget = static_cast<double>(spec.budget_bytes);
+  Look too_much = look(1);
+  if (too_much.removed <= 0 || too_much.bytes > budget) return std::nullopt;
+  Look too_little{0, static_cast<double>(unpruned.process_bytes()), 0};
+  constexpr int kLooks = 3;
+  for (int i = 0; i < kLooks && too_little.bytes > too_much.bytes; ++i) {
+    const double part = (too_little.bytes - budget) / (too_little.bytes - too_much.bytes);
+    const double share = too_little.share + part * (too_much.share - too_little.share);
+    constexpr double kNear = 0.01;  // heads and panels are not finer
+    const Look between = look(std::min(share + kNear, too_much.share));
+    (between.bytes <= budget ? too_much : too_little) = between;
+  }
+  return too_much.removed;
+}
+
+// As a flag takes it.
+std::string size_word(int64_t bytes) {
+  for (const auto& [letter, power] : {std::pair{'G', 30}, {'M', 20}}) {
+    if (bytes % (int64_t{1} << power) == 0) return fmt::format("{}{}", bytes >> power, letter);
+  }
+  return fmt::format("{}", bytes);
+}
+
 }  // namespace
 
 PlannedRun plan_run(const RunSpec& spec, const Machine& machine) {
@@ -206,12 +264,19 @@ void refuse_budget(const RunSpec& spec, const PlannedRun& planned, const Machine
     last = flag;
     named.push_back(fmt::format("{} would need {}", way.how, format_size(way.floor_bytes)));
   }
+  std::string pruning;
+  if (const auto share = pruned_share(spec, planned, machine)) {
+    pruning = fmt::format(
+        "; `ebb prune --memory {} --batch {}` would remove {:.0f} % of the "
+        "parameters",
+        size_word(spec.budget_bytes), spec.step.batch, 100 * *share);
+  }
   fail(Exit::budget,
        fmt::format("plan: {} at --batch {} needs at least {}, over --memory {}", spec.name,
                    spec.step.batch, format_size(planned.process_bytes()),
                    format_size(spec.budget_bytes)),
-       fmt::format("exact techniques {}are all in use; {}",
-                   machine.lanes.empty() ? "in memory " : "", fmt::join(named, ", ")));
+       fmt::format("exact techniques {}are all in use; {}{}",
+                   machine.lanes.empty() ? "in memory " : "", fmt::join(named, ", "), pruning));
 }
 
 PlannedSampling plan_sampling(const SamplingSpec& spec, const Machine& machine) {

@@ -20,8 +20,9 @@ struct RunSpec {
   std::optional<SamplerSpec> sampler;  // of pictures during training; its batch may become smaller
   Decisions decisions;
   int64_t budget_bytes = 0;
-  int64_t data_bytes = 0;  // of the data that is open
-  int64_t held_bytes = 0;  // that the host will hold besides: decoders, a picture being encoded
+  int64_t data_bytes = 0;   // of the data that is open
+  int64_t held_bytes = 0;   // that the host will hold besides: decoders, a picture being encoded
+  int64_t apart_bytes = 0;  // that it will hold at times when the arena is not there
 };
 
 struct PlannedRun {

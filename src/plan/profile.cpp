@@ -27,7 +27,7 @@ int64_t gradient_bytes(const DitConfig& config, const Storage& storage, const Li
   int64_t bytes = 0;
   for (const ParamSpec& p : parameters(config)) {
     if (!p.trained()) continue;
-    bytes += limits.aligned(element_count(p.shape) * dtype_bytes(storage.gradient_of(p)));
+    bytes += limits.aligned(p.count() * dtype_bytes(storage.gradient_of(p)));
   }
   return bytes;
 }
@@ -40,7 +40,7 @@ int64_t state_bytes(const DitConfig& config, const StepSpec& spec, const Storage
                   (offload.any() ? limits.aligned(offload.memory_bytes) : 0);
   for (const ParamSpec& p : parameters(config)) {
     for (const StateBuffer& b : state_of(p, spec, storage)) {
-      if (!offload.takes(p, b.purpose)) bytes += limits.aligned(b.bytes());
+      if (!b.updated() || !offload.takes(p, b.purpose)) bytes += limits.aligned(b.bytes());
     }
   }
   return bytes;
@@ -52,6 +52,10 @@ double update_seconds(const DitConfig& config, const StepSpec& spec, const Stora
   for (const ParamSpec& p : parameters(config)) {
     if (!p.trained()) continue;
     seconds += machine.costs.seconds(update_op(p, spec, storage));
+    if (in_group(p, spec)) {
+      seconds += machine.costs.seconds(squares_op(p, config, spec, storage, true));
+    }
+    if (shrinks(p, spec)) seconds += machine.costs.seconds(shrink_op(p, config, spec, storage));
   }
   return seconds;
 }
@@ -66,7 +70,7 @@ double state_seconds(const DitConfig& config, const StepSpec& spec, const Storag
   int64_t trained = 0;
   for (const ParamSpec& p : parameters(config)) {
     if (!p.trained()) continue;
-    const int64_t n = element_count(p.shape);
+    const int64_t n = p.count();
     ++trained;
     const DType type = storage.gradient_of(p);
     if (zeroing) seconds += costs.seconds(Zero{n, type});

@@ -91,7 +91,7 @@ Shapes::Shapes(const DitConfig& config) {
     return step == 0 ? 0 : std::min(of, (size + step - 1) / step * step);
   };
   for (BlockShape& shape : rounded) {
-    shape = {up(shape.heads, most.heads), up(shape.mlp, most.mlp)};
+    shape = {up(shape.heads, most.heads), up(shape.mlp, most.mlp), {}};
   }
   sort_in(rounded);
 }

@@ -15,6 +15,7 @@
 
 #include "base/rng.h"
 #include "program/dtype.h"
+#include "program/ops_update.h"
 
 namespace ebb {
 
@@ -160,32 +161,40 @@ enum class LinearEnd : uint8_t {
   gelu_aside,  // g is gelu(y)
 };
 
-// x (R, K), w (N, K), b (N) -> y (R, N) = x wᵀ + b, [g (R, N)]. GELU sees y as it would be stored,
-// whether it is or not.
+// Where `left` is not 0, only so many elements of w (N, K), or of dw, are there, one after the
+// other in the order of rows, and a mask says which: for each row 64-bit words, first how many are
+// left in the rows before it, then a bit for each column, the lowest first.
+constexpr int64_t mask_row_bytes(int64_t K) { return 8 * (1 + (K + 63) / 64); }
+
+// x (R, K), w (N, K), b (N), [mask] -> y (R, N) = x wᵀ + b, [g (R, N)]. GELU sees y as it would be
+// stored, whether it is or not.
 struct Linear {
   static constexpr const char* kName = "linear";
   int64_t R, K, N;
   LinearEnd end = LinearEnd::plain;
   DType x = DType::f32, w = DType::f32, y = DType::f32;  // g is stored as y is
+  int64_t left = 0;
   double flops() const { return 2.0 * R * K * N; }
 };
 
-// dy (R, N), w (N, K), [u (R, K)] -> dx (R, K) = dy w, [times the slope of gelu at u]
+// dy (R, N), w (N, K), [u (R, K)], [mask] -> dx (R, K) = dy w, [times the slope of gelu at u]
 struct LinearBackwardInput {
   static constexpr const char* kName = "linear_backward_input";
   int64_t R, K, N;
   bool gelu = false;
   DType dy = DType::f32, w = DType::f32, dx = DType::f32;  // u is stored as dx is
+  int64_t left = 0;
   double flops() const { return 2.0 * R * K * N; }
 };
 
-// dy (R, N), x (R, K); updates dw (N, K) += dyᵀ x, db (N) += column sums of dy or, where the
-// gradients begin, -> dw, db
+// dy (R, N), x (R, K), [mask]; updates dw (N, K) += dyᵀ x, db (N) += column sums of dy or, where
+// the gradients begin, -> dw, db
 struct LinearBackwardParams {
   static constexpr const char* kName = "linear_backward_params";
   int64_t R, K, N;
   bool begins = false;
   DType dy = DType::f32, x = DType::f32, dw = DType::f32;  // db is f32
+  int64_t left = 0;
   double flops() const { return 2.0 * R * K * N; }
 };
 
@@ -346,89 +355,6 @@ struct SumLosses {
   double flops() const { return 1.0 * B; }
 };
 
-// ---- update -----------------------------------------------------------------------------------
-
-// g (n) -> norms (f64, element `slot`): sum of squares
-struct SquaredNorm {
-  static constexpr const char* kName = "squared_norm";
-  int64_t n, slot;
-  DType g = DType::f32;
-  double flops() const { return 2.0 * n; }
-};
-
-// norms (f64, `count` of them from `first`) -> clip (2): the norm of them all without the scalar
-// loss_scale, and the factor that every gradient is multiplied by, which takes that scale off.
-// limit 0: never clipped.
-struct ClipScale {
-  static constexpr const char* kName = "clip_scale";
-  int64_t first, count;
-  float limit;
-  double flops() const { return 1.0 * count; }
-};
-
-// How the moments and the average of a tensor are stored.
-inline constexpr int64_t kMomentBlock = 256;  // elements that share a scale
-enum class Moments : uint8_t {
-  f32,
-  coded,  // a byte of a 256-entry code each, times the largest of its block: kernels/moment_code.h
-};
-
-// g (n), clip (2); updates w (n), [low (n)], m (n), v (n), [m_scale, v_scale (blocks)], [ema (n)].
-// Does nothing when the norm is not finite. With `split`, w is bf16 and low (i16) what it is off
-// by. An average that is bf16 is rounded up or down at random, keyed by (seed, step, tensor,
-// element), so that its mean is right.
-struct AdamW {
-  static constexpr const char* kName = "adamw";
-  int64_t n;
-  double beta1, beta2, eps, decay;  // double: 1 - beta must not lose digits
-  bool ema;
-  DType g = DType::f32;
-  bool split = false;
-  Moments moments = Moments::f32;
-  DType average = DType::f32;
-  uint32_t tensor = 0;
-  int64_t blocks() const { return (n + kMomentBlock - 1) / kMomentBlock; }
-  double flops() const { return 15.0 * n; }
-};
-
-// g (n), clip (2); updates w (n), [low (n)], m (n), [m_scale (blocks)], [ema (n)]: w moves by the
-// learning rate against the sign of beta1 m + (1 - beta1) g (Chen et al. 2023). All else as AdamW.
-struct Lion {
-  static constexpr const char* kName = "lion";
-  int64_t n;
-  double beta1, beta2, decay;
-  bool ema;
-  DType g = DType::f32;
-  bool split = false;
-  Moments moments = Moments::f32;
-  DType average = DType::f32;
-  uint32_t tensor = 0;
-  int64_t blocks() const { return (n + kMomentBlock - 1) / kMomentBlock; }
-  double flops() const { return 9.0 * n; }
-};
-
-// g (n), clip (2); updates w (n), [low (n)], v_row (rows) and v_col (columns) of a matrix or v (n)
-// of a vector, [ema (n)]. The second moment is the product of its rows' and columns' means (Shazeer
-// and Stern 2018), the step is a share of the weights' own size, as torch.optim.Adafactor has it
-// with its defaults. All else as AdamW.
-struct Adafactor {
-  static constexpr const char* kName = "adafactor";
-  static constexpr double kForget = -0.8;          // update^kForget: what an update forgets of v
-  static constexpr double kLeast = 1.1920929e-07;  // of a mean, and of a root of v
-  static constexpr double kLeastSize = 1e-3;       // of a tensor: its root mean square
-  int64_t rows, columns;                           // a vector is one row
-  double decay;
-  bool ema;
-  DType g = DType::f32;
-  bool split = false;
-  DType average = DType::f32;
-  uint32_t tensor = 0;
-  int64_t n() const { return rows * columns; }
-  bool factored() const { return rows > 1; }
-  int64_t blocks() const { return (n() + kMomentBlock - 1) / kMomentBlock; }
-  double flops() const { return 20.0 * n(); }
-};
-
 // ---- sampling ---------------------------------------------------------------------------------
 
 // y (B) -> labels (2B): y, then B times null_label
@@ -469,6 +395,16 @@ struct FlowStep {
   double flops() const { return 4.0 * B * C * n; }
 };
 
+// ---- scores -----------------------------------------------------------------------------------
+
+// x (B*T, N); updates sums (3, N) f64. Of each column, sample by sample: the square of the sample's
+// mean of |x|, its mean of x, and its mean of x^2.
+struct ColumnSums {
+  static constexpr const char* kName = "column_sums";
+  int64_t B, T, N;
+  double flops() const { return 5.0 * B * T * N; }
+};
+
 // ---- lanes -----------------------------------------------------------------------------------
 
 // n elements between the device's memory and a buffer whose home lies beyond a lane, beside the ops
@@ -494,7 +430,8 @@ using OpParams =
                  LabelEmbedBackward, Linear, LinearBackwardInput, LinearBackwardParams, Silu,
                  SiluBackward, Gelu, Add, AddTo, Repeat, Zero, AdaLN, AdaLNBackward, AddGated,
                  AddGatedBackward, QkNorm, QkNormBackward, Attention, AttentionBackward, DdpmLoss,
-                 FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW, Lion, Adafactor, LabelsAndNull,
-                 Guide, DiffusionStep, FlowStep, Transfer>;
+                 FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW, Lion, Adafactor,
+                 StructureSquares, Shrink, LabelsAndNull, Guide, DiffusionStep, FlowStep,
+                 ColumnSums, Transfer>;
 
 }  // namespace ebb

@@ -90,27 +90,40 @@ Signature of(const LabelEmbedBackward& op) {
 
 // ---- linear -----------------------------------------------------------------------------------
 
+template <typename AnyLinear>
+Shape weight_shape(const AnyLinear& op) {
+  return op.left > 0 ? Shape{op.left} : Shape{op.N, op.K};
+}
+template <typename AnyLinear>
+void add_mask(Signature& s, const AnyLinear& op) {
+  if (op.left > 0) s.reads.push_back(typed(DType::u8, "mask", {op.N, mask_row_bytes(op.K)}));
+}
+
 Signature of(const Linear& op) {
-  Signature s{{typed(op.x, "x", {op.R, op.K}), typed(op.w, "w", {op.N, op.K}), f32("b", {op.N})},
-              {typed(op.y, "y", {op.R, op.N})},
-              {}};
+  Signature s{
+      {typed(op.x, "x", {op.R, op.K}), typed(op.w, "w", weight_shape(op)), f32("b", {op.N})},
+      {typed(op.y, "y", {op.R, op.N})},
+      {}};
   if (op.end == LinearEnd::gelu_aside) s.writes.push_back(typed(op.y, "g", {op.R, op.N}));
+  add_mask(s, op);
   return s;
 }
 
 Signature of(const LinearBackwardInput& op) {
-  Signature s{{typed(op.dy, "dy", {op.R, op.N}), typed(op.w, "w", {op.N, op.K})},
+  Signature s{{typed(op.dy, "dy", {op.R, op.N}), typed(op.w, "w", weight_shape(op))},
               {typed(op.dx, "dx", {op.R, op.K})},
               {}};
   if (op.gelu) s.reads.push_back(typed(op.dx, "u", {op.R, op.K}));
+  add_mask(s, op);
   return s;
 }
 
 Signature of(const LinearBackwardParams& op) {
   Signature s{{typed(op.dy, "dy", {op.R, op.N}), typed(op.x, "x", {op.R, op.K})}, {}, {}};
   std::vector<Arg>& into = op.begins ? s.writes : s.updates;
-  into.push_back(typed(op.dw, "dw", {op.N, op.K}));
+  into.push_back(typed(op.dw, "dw", weight_shape(op)));
   into.push_back(f32("db", {op.N}));
+  add_mask(s, op);
   return s;
 }
 
@@ -289,6 +302,28 @@ Signature of(const Adafactor& op) {
   return of_update(op, op.n(), {f32("v_row", {op.rows}), f32("v_col", {op.columns})});
 }
 
+// A weight however it is stored, and its average.
+template <typename AnyOp>
+std::vector<Arg> weight_args(const AnyOp& op) {
+  const Shape shape = {op.rows, op.columns};
+  std::vector<Arg> args = {typed(op.split ? DType::bf16 : DType::f32, "w", shape)};
+  if (op.split) args.push_back(typed(DType::i16, "low", shape));
+  return args;
+}
+
+Signature of(const StructureSquares& op) {
+  const Arg squares = f64("squares", {op.structures});
+  if (op.begins) return {weight_args(op), {squares}, {}};
+  return {weight_args(op), {}, {squares}};
+}
+
+Signature of(const Shrink& op) {
+  Signature s{{f32("clip", {2})}, {}, weight_args(op)};
+  if (op.lasso > 0) s.reads.push_back(f64("squares", {op.structures}));
+  if (op.ema) s.updates.push_back(typed(op.average, "ema", {op.rows, op.columns}));
+  return s;
+}
+
 // ---- sampling ---------------------------------------------------------------------------------
 
 Signature of(const LabelsAndNull& op) {
@@ -312,6 +347,12 @@ Signature of(const FlowStep& op) {
   Signature s{{f32("x", image), f32("k1", out_shape(op))}, {f32("next", image)}, {}};
   if (op.second) s.reads.push_back(f32("k2", out_shape(op)));
   return s;
+}
+
+// ---- scores -----------------------------------------------------------------------------------
+
+Signature of(const ColumnSums& op) {
+  return {{f32("x", {op.B * op.T, op.N})}, {}, {f64("sums", {3, op.N})}};
 }
 
 // ---- the disk ---------------------------------------------------------------------------------

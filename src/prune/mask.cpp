@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "formats/safetensors.h"
@@ -24,17 +26,23 @@ class Mask {
         const std::string name = fmt::format("{}.{}", structure_name(kind), block.block);
         const std::vector<bool> stays = values(name, std::ssize(block.of(kind)));
         std::erase_if(block.of(kind), [&](int64_t i) { return !stays[i]; });
-        if (block.of(kind).empty() && blocks[block.block]) {
-          refuse(name, "no 1", "at least one: a block keeps a head and an MLP unit");
-        }
       }
-      if (blocks[block.block]) kept.push_back(std::move(block));
+      const bool something = !block.heads.empty() || !block.mlp.empty();
+      if (blocks[block.block] && something) kept.push_back(std::move(block));
     }
-    if (kept.empty()) refuse("blocks", "no 1", "at least one");
+    if (kept.empty()) refuse("all blocks", "nothing that stays", "at least one block");
+    if (!has_heads(kept) && has_heads(all_of(config_))) {
+      refuse("all blocks", "no head that stays", "at least one: without any no token sees another");
+    }
     return kept;
   }
 
  private:
+  static bool has_heads(const Survivors& blocks) {
+    return std::any_of(blocks.begin(), blocks.end(),
+                       [](const Survivor& block) { return !block.heads.empty(); });
+  }
+
   [[noreturn]] void refuse(const std::string& name, const std::string& found,
                            const std::string& wanted) const {
     fail(Exit::usage,

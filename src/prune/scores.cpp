@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "formats/safetensors_stream.h"
 #include "model/storage.h"
+#include "state/matrix_stream.h"
 
 namespace ebb {
 
@@ -22,14 +22,13 @@ constexpr int64_t kPart = 1 << 18;  // numbers of a tensor that are read at once
 // Adafactor's means of rows and columns.
 class SecondMoments {
  public:
-  SecondMoments(const SafetensorsReader& file, const std::string& name, int64_t columns)
-      : columns_(columns) {
-    if (const TensorEntry* entry = file.find(kSecondMoment + name)) {
-      stream_.emplace(file, *entry);
+  SecondMoments(const SafetensorsReader& file, const ParamSpec& spec) : columns_(spec.columns()) {
+    if (file.find(kSecondMoment + spec.name) != nullptr) {
+      stream_.emplace(file, spec, kSecondMoment);
       return;
     }
-    rows_ = whole(file, "v_row." + name);
-    of_columns_ = whole(file, "v_col." + name);
+    rows_ = whole(file, "v_row." + spec.name);
+    of_columns_ = whole(file, "v_col." + spec.name);
     double sum = 0;
     for (const float row : rows_) sum += row;
     by_mean_ = sum > 0 ? static_cast<double>(rows_.size()) / sum : 0;
@@ -38,7 +37,7 @@ class SecondMoments {
   // From number `first` on, where the part before ended.
   void read(int64_t first, std::vector<float>& out, int64_t count) {
     out.resize(static_cast<size_t>(count));
-    if (stream_) return stream_->read(out.data(), count * kItem);
+    if (stream_) return stream_->read(out.data(), count);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row = (first + i) / columns_, column = (first + i) % columns_;
       out[i] = static_cast<float>(rows_[row] * by_mean_ * of_columns_[column]);
@@ -46,8 +45,6 @@ class SecondMoments {
   }
 
  private:
-  static constexpr auto kItem = static_cast<int64_t>(sizeof(float));
-
   static std::vector<float> whole(const SafetensorsReader& file, const std::string& name) {
     const TensorEntry* entry = file.find(name);
     if (entry == nullptr) {
@@ -62,7 +59,7 @@ class SecondMoments {
   }
 
   int64_t columns_;
-  std::optional<TensorStream> stream_;
+  std::optional<MatrixStream> stream_;
   std::vector<float> rows_, of_columns_;
   double by_mean_ = 0;
 };
@@ -117,17 +114,16 @@ class Scorer {
 
  private:
   void add_tensor(const ParamSpec& spec, const Belonging& place) {
-    const TensorEntry& entry = *file_.find(spec.name);
-    const int64_t columns = spec.shape.size() > 1 ? entry.count() / spec.shape[0] : 1;
-    TensorStream stream(file_, entry);
+    const int64_t all = element_count(spec.shape), columns = spec.columns();
+    MatrixStream stream(file_, spec);
     std::optional<SecondMoments> second;
-    if (by_ == ScoreBy::fisher) second.emplace(file_, spec.name, columns);
+    if (by_ == ScoreBy::fisher) second.emplace(file_, spec);
     BlockScores& block = scores_.blocks[*place.block];
     double whole = 0;
-    for (int64_t first = 0; first < entry.count(); first += kPart) {
-      const int64_t count = std::min(kPart, entry.count() - first);
+    for (int64_t first = 0; first < all; first += kPart) {
+      const int64_t count = std::min(kPart, all - first);
       weights_.resize(static_cast<size_t>(count));
-      stream.read(weights_.data(), count * static_cast<int64_t>(sizeof(float)));
+      stream.read(weights_.data(), count);
       if (second) second->read(first, moments_, count);
       measure(count);
       if (place.member) {
@@ -161,8 +157,8 @@ class Scorer {
       case ScoreBy::fisher:
         for (int64_t i = 0; i < count; ++i) to[i] = static_cast<double>(w[i]) * w[i] * moments_[i];
         break;
-      case ScoreBy::random:
-        throw Bug("prune: random scores read nothing");
+      default:
+        throw Bug("prune: not a score of a checkpoint's tensors");
     }
   }
 
@@ -204,11 +200,26 @@ class Scorer {
 
 }  // namespace
 
+namespace {
+
+const std::vector<std::string>& score_words() {
+  static const std::vector<std::string> kWords = split(kScoreWords, '|');
+  return kWords;
+}
+
+}  // namespace
+
 ScoreBy parse_score(const std::string& word) {
-  const std::vector<std::string> words = split(kScoreWords, '|');
+  const std::vector<std::string>& words = score_words();
   const auto found = std::find(words.begin(), words.end(), word);
   require(found != words.end(), "no score '{}'", word);
   return static_cast<ScoreBy>(found - words.begin());
+}
+
+const char* score_name(ScoreBy by) { return score_words()[static_cast<size_t>(by)].c_str(); }
+
+bool needs_data(ScoreBy by) {
+  return by == ScoreBy::taylor || by == ScoreBy::activation || by == ScoreBy::fluctuation;
 }
 
 Scores checkpoint_scores(const SafetensorsReader& file, const DitConfig& config, ScoreBy by,
@@ -232,6 +243,16 @@ Scores random_scores(const DitConfig& config, const PrunedRecord& record, uint64
     scores.blocks.push_back(std::move(made));
   }
   return scores;
+}
+
+Scores scores_of(const SafetensorsReader& file, const CheckpointInfo& info, ScoreBy by,
+                 const Scored& wanted, uint64_t seed) {
+  if (by != ScoreBy::random) return checkpoint_scores(file, info.config, by, wanted);
+  const PrunedRecord record =
+      info.pruned.empty()
+          ? PrunedRecord{}
+          : pruned_from_json(info.pruned, info.config, file.path().string(), Exit::disk);
+  return random_scores(info.config, record, seed);
 }
 
 }  // namespace ebb

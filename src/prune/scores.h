@@ -1,5 +1,5 @@
-// How much each structure of a checkpoint matters, by its own tensors. Scores from data come in
-// through the same struct.
+// How much each structure of a checkpoint matters, by its own tensors. Scores from data
+// (data_scores.h) come in through the same struct.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 
 #include "formats/safetensors.h"
 #include "prune/structure.h"
+#include "state/checkpoint.h"
 
 namespace ebb {
 
@@ -29,16 +30,19 @@ struct Scores {
 };
 
 // l1, l2: the norm of all of a structure's weights. They know nothing of adaLN's scale and gate,
-// and
-//   so compare only structures of one block and kind.
+//   and so compare only structures of one block and kind.
 // fisher: the sum of w^2 v with the optimizer's second moments, which are means of squared
 //   gradients: about twice what the loss would lose (2507.18807). The bias correction of v is one
 //   factor for all and left out.
+// taylor, activation, fluctuation: from data, see data_scores.h.
 // random: the control. By seed and by the numbers of the first parent, so that a model that was
 //   pruned before gets the same ones.
-enum class ScoreBy : uint8_t { l1, l2, fisher, random };
-inline constexpr const char* kScoreWords = "l1|l2|fisher|random";  // in that order
+enum class ScoreBy : uint8_t { l1, l2, taylor, fisher, activation, fluctuation, random };
+inline constexpr const char* kScoreWords =
+    "l1|l2|taylor|fisher|activation|fluctuation|random";  // in that order
 ScoreBy parse_score(const std::string& word);
+const char* score_name(ScoreBy by);
+bool needs_data(ScoreBy by);
 
 // What is looked at: the rest of the scores stays 0, and its tensors are not read.
 struct Scored {
@@ -49,8 +53,13 @@ struct Scored {
 // Reads each tensor that is needed once, in parts, and checks its hash. The file's tensors have the
 // shapes of `config`. Fails with Exit::numbers on a weight that is not finite, and with Exit::disk
 // where fisher finds no second moments, or none that an update has made.
+// Not for scores that need data, nor for random ones.
 Scores checkpoint_scores(const SafetensorsReader& file, const DitConfig& config, ScoreBy by,
                          const Scored& wanted);
 Scores random_scores(const DitConfig& config, const PrunedRecord& record, uint64_t seed);
+
+// The one or the other.
+Scores scores_of(const SafetensorsReader& file, const CheckpointInfo& info, ScoreBy by,
+                 const Scored& wanted, uint64_t seed);
 
 }  // namespace ebb

@@ -57,11 +57,12 @@ void remove_blocks(const DitConfig& config, const Scores& scores, const Amount& 
 }
 
 [[noreturn]] void refuse_all(Structure kind, const Amount& amount, const std::string& of) {
-  fail(Exit::usage,
-       fmt::format("{}: that is all of {}: each block keeps at least one head and one panel of "
-                   "its MLP",
-                   asked(kind, amount), of),
-       "choose a smaller amount; --blocks removes whole blocks");
+  fail(
+      Exit::usage,
+      fmt::format("{}: that is all of {}: each block keeps at least one head and one panel of "
+                  "its MLP",
+                  asked(kind, amount), of),
+      "choose a smaller amount; --blocks removes whole blocks, and --mask can name halves of them");
 }
 
 class WithinBlocks {
@@ -77,18 +78,18 @@ class WithinBlocks {
     for (Survivor& block : made.kept) {
       std::vector<int64_t>& numbers = block.of(kind);
       if (numbers.empty()) continue;  // half a block
-      const int64_t count = amount.of(std::ssize(numbers));
-      wanted += count;
-      if (count >= std::ssize(numbers)) {
+      const int64_t begun = begun_with(block, kind);
+      const int64_t count = amount.of(begun);
+      wanted += std::max<int64_t>(0, count - (begun - std::ssize(numbers)));
+      if (count >= begun) {
         ++emptied;
         if (amount.number > 0 || emptied == with_some) {
-          refuse_all(kind, amount,
-                     fmt::format("the {} of block {}", std::ssize(numbers), block.block));
+          refuse_all(kind, amount, fmt::format("the {} of block {}", begun, block.block));
         }
       }
       const int64_t unit = kind == Structure::mlp ? request_.panel : 1;
-      const int64_t left = std::min(
-          std::ssize(numbers), rounded_up(std::max<int64_t>(1, std::ssize(numbers) - count), unit));
+      const int64_t left =
+          std::min(std::ssize(numbers), rounded_up(std::max<int64_t>(1, begun - count), unit));
       std::vector<int64_t> least = by_score(numbers, scores_.blocks[block.block].of(kind));
       least.resize(numbers.size() - static_cast<size_t>(left));
       gone += std::ssize(least);
@@ -98,6 +99,11 @@ class WithinBlocks {
   }
 
  private:
+  int64_t begun_with(const Survivor& block, Structure kind) const {
+    if (request_.begun.empty()) return std::ssize(block.of(kind));
+    return structure_count(request_.begun.at(static_cast<size_t>(block.block)), kind);
+  }
+
   std::string note(Structure kind, int64_t wanted, int64_t gone) const {
     if (kind == Structure::head) {
       return fmt::format("{}: {} heads would go, {} do: each block keeps one",

@@ -34,6 +34,9 @@ struct PruneRequest {
   Scope scope = Scope::block;
   // MLP widths are multiples of it where they change: others would cost as much as the next one.
   int64_t panel = 1;
+  // Within blocks: amounts are of so many, some of which may be gone already. Empty: of what is
+  // there.
+  std::vector<BlockShape> begun = {};
 
   const Amount& of(Structure kind) const { return kind == Structure::head ? heads : mlp; }
 };

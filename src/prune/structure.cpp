@@ -1,45 +1,8 @@
 #include "prune/structure.h"
 
-#include <fmt/format.h>
-
-#include <charconv>
-#include <map>
 #include <numeric>
 
-#include "base/error.h"
-
 namespace ebb {
-
-const char* structure_name(Structure kind) { return kind == Structure::head ? "heads" : "mlp"; }
-
-int64_t structure_count(const BlockShape& shape, Structure kind) {
-  return kind == Structure::head ? shape.heads : shape.mlp;
-}
-
-int64_t structure_params(const DitConfig& c, Structure kind) {
-  if (kind == Structure::mlp) return 2 * c.width + 1;
-  return c.head_width * (3 * (c.width + 1) + c.width);
-}
-
-Belonging belonging(const ParamSpec& spec, const DitConfig& config) {
-  static const std::map<std::string_view, std::pair<Structure, bool>> kMembers = {
-      {"attn.qkv.weight", {Structure::head, false}}, {"attn.qkv.bias", {Structure::head, false}},
-      {"attn.proj.weight", {Structure::head, true}}, {"mlp.fc1.weight", {Structure::mlp, false}},
-      {"mlp.fc1.bias", {Structure::mlp, false}},     {"mlp.fc2.weight", {Structure::mlp, true}}};
-  constexpr std::string_view kBegin = "blocks.";
-  Belonging found{std::nullopt, std::nullopt, spec.name};
-  if (!spec.name.starts_with(kBegin)) return found;
-  int64_t block = 0;
-  const char* const begin = spec.name.data() + kBegin.size();
-  const auto end = std::from_chars(begin, spec.name.data() + spec.name.size(), block).ptr;
-  found.block = block;
-  found.within = std::string(end + 1);
-  const auto member = kMembers.find(found.within);
-  if (member == kMembers.end()) return found;
-  const auto [kind, columns] = member->second;
-  found.member = {kind, columns, kind == Structure::head ? config.head_width : 1};
-  return found;
-}
 
 Survivors all_of(const DitConfig& config) {
   Survivors all;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -10,7 +11,8 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "formats/safetensors_stream.h"
-#include "model/optimizer.h"
+#include "prune/cut.h"
+#include "state/matrix_stream.h"
 #include "state/weights_model.h"
 
 namespace ebb {
@@ -18,80 +20,6 @@ namespace ebb {
 namespace {
 
 constexpr auto kItem = static_cast<int64_t>(sizeof(float));
-
-// What a tensor of a checkpoint is: a parameter, or what the optimizer or the average keeps of one.
-struct Role {
-  const ParamSpec* param;
-  std::string prefix;
-  bool of_rows = false, of_columns = false;  // Adafactor's: a number for each row, or each column
-
-  bool moment() const { return !prefix.empty() && prefix != kAverage; }
-  Shape shape() const {
-    const int64_t rows = param->shape[0];
-    if (of_rows) return {rows};
-    if (of_columns) return {element_count(param->shape) / rows};
-    return param->shape;
-  }
-};
-
-std::map<std::string, Role> roles_of(const std::vector<ParamSpec>& params) {
-  std::map<std::string, Role> roles;
-  const std::vector<std::string> prefixes = saved_prefixes();
-  for (const ParamSpec& param : params) {
-    roles[param.name] = {&param, ""};
-    if (!param.trained()) continue;
-    for (const std::string& prefix : prefixes) {
-      roles[prefix + param.name] = {&param, prefix, prefix == "v_row.", prefix == "v_col."};
-    }
-  }
-  return roles;
-}
-
-// Which numbers of a tensor stay, as rows and columns; nothing said of an axis: all of it.
-struct Cut {
-  int64_t rows, columns;
-  std::optional<std::vector<int64_t>> kept_rows, kept_columns;
-
-  bool whole() const { return !kept_rows && !kept_columns; }
-};
-
-// Indices along an axis where `of` structures of one width stand side by side, perhaps several
-// times (q, k and v).
-std::vector<int64_t> along_axis(const std::vector<int64_t>& kept, int64_t of, int64_t width,
-                                int64_t extent) {
-  std::vector<int64_t> indices;
-  for (int64_t begin = 0; begin < extent; begin += of * width) {
-    for (const int64_t structure : kept) {
-      for (int64_t k = 0; k < width; ++k) indices.push_back(begin + structure * width + k);
-    }
-  }
-  return indices;
-}
-
-Cut cut_tensor(const Role& role, const Belonging& place, const DitConfig& config,
-               const Survivor* block) {
-  const Shape shape = role.shape();
-  const int64_t count = element_count(shape);
-  Cut cut{shape[0], count / std::max<int64_t>(1, shape[0]), {}, {}};
-  if (block == nullptr || !place.member) return cut;
-  const Membership& member = *place.member;
-  // A number for each row knows nothing of columns, and the other way round.
-  if ((role.of_rows && member.columns) || (role.of_columns && !member.columns)) return cut;
-  const int64_t of = structure_count(config.blocks[block->block], member.kind);
-  const auto& kept = block->of(member.kind);
-  if (std::ssize(kept) == of) return cut;
-  const bool vector = shape.size() == 1;
-  const int64_t extent = member.columns && !vector ? cut.columns : cut.rows;
-  auto indices = along_axis(kept, of, member.width, extent);
-  (member.columns && !vector ? cut.kept_columns : cut.kept_rows) = std::move(indices);
-  return cut;
-}
-
-Shape cut_shape(Shape shape, const Cut& cut) {
-  if (cut.kept_rows) shape[0] = std::ssize(*cut.kept_rows);
-  if (cut.kept_columns) shape[1] = std::ssize(*cut.kept_columns);
-  return shape;
-}
 
 // What a run of numbers of a tensor leaves behind, collected to large writes.
 class Collector {
@@ -167,22 +95,19 @@ class Operation {
     std::sort(entries.begin(), entries.end(),
               [](const TensorEntry* a, const TensorEntry* b) { return a->begin < b->begin; });
     for (const TensorEntry* entry : entries) plan_tensor(*entry);
+    for (Piece& piece : pieces_) {
+      if (piece.sparse != nullptr && piece.role->prefix.empty()) plan_sparse(piece);
+    }
   }
 
   void run(const std::filesystem::path& out, std::map<std::string, std::string> metadata) {
     SafetensorsWriter writer(out, tensors_, std::move(metadata), true);
     Collector to(writer);
     for (const Piece& piece : pieces_) {
-      TensorStream stream(file_, *piece.from);
-      const Cut cut = piece.stays ? cut_of(piece) : Cut{};
-      for (int64_t first = 0; stream.left() > 0;) {
-        const int64_t bytes = std::min(kSurgeryPart, stream.left());
-        stream.read(part_.data(), bytes);
-        if (surgery_.fresh && piece.role->moment()) std::fill(part_.begin(), part_.end(), 0);
-        if (piece.stays) collect(part_.data(), first, bytes / kItem, cut, to);
-        first += bytes / kItem;
-      }
-      to.flush();
+      if (piece.sparse == nullptr) cut_dense(piece, to);
+    }
+    for (const Piece& piece : pieces_) {
+      if (piece.sparse != nullptr && piece.role->prefix.empty()) sieve(piece, to, writer);
     }
     writer.commit();
   }
@@ -195,7 +120,15 @@ class Operation {
     const Role* role;
     const Survivor* block;  // null: of no block
     bool stays;
+    std::string name;         // under the block's new number
+    const Magnitude* sparse;  // of a matrix that is sparse afterwards; otherwise null
   };
+
+  void add_gains(const std::vector<float>& gains, int64_t first, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      part_[i] = std::bit_cast<uint32_t>(std::bit_cast<float>(part_[i]) + gains.at(first + i));
+    }
+  }
 
   Cut cut_of(const Piece& piece) const {
     return cut_tensor(*piece.role, belonging(*piece.role->param, config_), config_, piece.block);
@@ -204,22 +137,117 @@ class Operation {
   void plan_tensor(const TensorEntry& entry) {
     const Role& role = roles_.at(entry.name);
     const Belonging place = belonging(*role.param, config_);
-    Piece piece{&entry, &role, nullptr, true};
-    std::string name = entry.name;
-    if (place.block) {
-      const auto& kept = surgery_.kept;
-      const auto found = std::find_if(kept.begin(), kept.end(), [&](const Survivor& each) {
-        return each.block == *place.block;
-      });
-      piece.stays = found != kept.end();
-      if (piece.stays) {
-        piece.block = &*found;
-        name = fmt::format("{}blocks.{}.{}", role.prefix, found - kept.begin(), place.within);
-      }
+    const Staying stay = staying(place, surgery_.kept);
+    Piece piece{&entry, &role, stay.block, stay.stays, entry.name, nullptr};
+    if (stay.block != nullptr) {
+      piece.name = fmt::format("{}blocks.{}.{}", role.prefix, stay.place, place.within);
     }
+    const auto left = surgery_.weights.find(role.param->name);
+    if (stay.stays && left != surgery_.weights.end()) piece.sparse = &left->second;
+    refuse_means(piece);
     pieces_.push_back(piece);
-    if (!piece.stays) return;
-    tensors_.push_back({name, entry.type, cut_shape(entry.shape, cut_of(piece)), nullptr});
+    if (!piece.stays || piece.sparse != nullptr) return;
+    tensors_.push_back({piece.name, entry.type, cut_shape(entry.shape, cut_of(piece)), nullptr});
+  }
+
+  // Adafactor's are of whole rows and columns.
+  void refuse_means(const Piece& piece) const {
+    if (piece.sparse == nullptr || !(piece.role->of_rows || piece.role->of_columns)) return;
+    fail(
+        Exit::usage,
+        fmt::format("--weights: {} has the state of adafactor, whose means of rows and columns say "
+                    "nothing of single weights",
+                    printable(file_.path().string())),
+        "prune heads, MLP units or blocks instead");
+  }
+
+  // What a sparse matrix leaves stands together: the weight, its mask, and what is kept of it.
+  void plan_sparse(const Piece& weight) {
+    const Cut cut = cut_of(weight);
+    tensors_.push_back({weight.name, TensorType::F32, {weight.sparse->left}, nullptr});
+    tensors_.push_back({kMask + weight.name,
+                        TensorType::U8,
+                        {cut.left_rows(), mask_bytes(cut.left_columns())},
+                        nullptr});
+    for (const Piece* kept : kept_of(weight)) {
+      tensors_.push_back({kept->name, TensorType::F32, {weight.sparse->left}, nullptr});
+    }
+  }
+
+  std::vector<const Piece*> kept_of(const Piece& weight) const {
+    std::vector<const Piece*> found;
+    for (const Piece& piece : pieces_) {
+      const bool own = piece.role->param == weight.role->param;
+      if (own && !piece.role->prefix.empty() && !piece.role->mask()) found.push_back(&piece);
+    }
+    return found;
+  }
+
+  void cut_dense(const Piece& piece, Collector& to) {
+    TensorStream stream(file_, *piece.from);
+    const Cut cut = piece.stays ? cut_of(piece) : Cut{};
+    const auto gains = surgery_.gains.find(piece.from->name);
+    for (int64_t first = 0; stream.left() > 0;) {
+      const int64_t bytes = std::min(kSurgeryPart, stream.left());
+      stream.read(part_.data(), bytes);
+      if (surgery_.fresh && piece.role->moment()) std::fill(part_.begin(), part_.end(), 0);
+      if (gains != surgery_.gains.end()) add_gains(gains->second, first, bytes / kItem);
+      if (piece.stays) collect(part_.data(), first, bytes / kItem, cut, to);
+      first += bytes / kItem;
+    }
+    to.flush();
+  }
+
+  // The weight says which of its elements stay; then come their mask and what is kept of them.
+  void sieve(const Piece& weight, Collector& to, SafetensorsWriter& writer) {
+    const ParamSpec& param = *weight.role->param;
+    const Cut cut = cut_of(weight);
+    const CutElements structures(cut);
+    MatrixBits stays(param.rows(), param.columns());
+    Sieve sieve(*weight.sparse);
+    MatrixStream stream(file_, param);
+    pass_on(stream, to, [&](int64_t i, float value) {
+      const bool stay = structures.stays(i) && stream.is_there(i) && sieve.keeps(value);
+      if (stay) stays.set(i);
+      return stay;
+    });
+    const MatrixBits mask = cut_bits(stays, cut);
+    writer.write(mask.bytes().data(), std::ssize(mask.bytes()));
+    for (const Piece* kept : kept_of(weight)) {
+      MatrixStream own(file_, param, kept->role->prefix);
+      const bool zero = surgery_.fresh && kept->role->moment();
+      pass_on(
+          own, to, [&](int64_t i, float) { return stays.at(i); }, zero);
+    }
+  }
+
+  // Those elements that `stay` says, or as many zeros.
+  template <typename Stay>
+  void pass_on(MatrixStream& stream, Collector& to, Stay stay, bool as_zero = false) {
+    const int64_t most = kSurgeryPart / kItem;
+    auto* values = reinterpret_cast<float*>(part_.data());
+    for (int64_t first = 0; stream.left() > 0;) {
+      const int64_t count = std::min(most, stream.left());
+      stream.read(values, count);
+      int64_t left = 0;
+      for (int64_t i = 0; i < count; ++i) {
+        if (stay(first + i, values[i])) values[left++] = as_zero ? 0 : values[i];
+      }
+      to.add(part_.data(), left);
+      first += count;
+    }
+    to.flush();
+  }
+
+  static MatrixBits cut_bits(const MatrixBits& all, const Cut& cut) {
+    const CutElements structures(cut);
+    MatrixBits left(cut.left_rows(), cut.left_columns());
+    for (int64_t i = 0, next = 0; i < cut.rows * cut.columns; ++i) {
+      if (!structures.stays(i)) continue;
+      if (all.at(i)) left.set(next);
+      ++next;
+    }
+    return left;
   }
 
   const SafetensorsReader& file_;
@@ -251,8 +279,11 @@ void check_tensors(const SafetensorsReader& file, const DitConfig& config) {
   refuse_unknown_tensors(file, config);
   const std::vector<ParamSpec> params = parameters(config);
   for (const ParamSpec& param : params) {
-    if (!param.trained() || file.find(param.name) != nullptr) continue;
-    fail(Exit::disk, fmt::format("{}: no tensor {}", where, param.name), kHint);
+    for (const std::string prefix : {"", kMask}) {
+      if (!param.trained() || (!prefix.empty() && !param.sparse())) continue;
+      if (file.find(prefix + param.name) != nullptr) continue;
+      fail(Exit::disk, fmt::format("{}: no tensor {}{}", where, prefix, param.name), kHint);
+    }
   }
   const auto roles = roles_of(params);
   for (const TensorEntry& entry : file.tensors()) {
@@ -263,38 +294,53 @@ void check_tensors(const SafetensorsReader& file, const DitConfig& config) {
                        shape_text(shape)),
            kHint);
     }
-    if (entry.type != TensorType::F32) {
+    const TensorType type = roles.at(entry.name).mask() ? TensorType::U8 : TensorType::F32;
+    if (entry.type != type) {
       fail(Exit::disk,
-           fmt::format("{}: {} is of type {}, wanted F32, as checkpoints are", where, entry.name,
-                       type_name(entry.type)),
+           fmt::format("{}: {} is of type {}, wanted {}, as checkpoints are", where, entry.name,
+                       type_name(entry.type), type_name(type)),
            kHint);
     }
   }
 }
 
 std::string with_shapes(const std::string& settings, const DitConfig& config) {
+  const auto has = [&](const char* key) {
+    return ("\n" + settings).find(fmt::format("\n{} = ", key)) != std::string::npos;
+  };
+  if (!has("depth")) return settings;
+  const std::string before = has("heads") ? "heads = " : "depth = ";  // as `ebb train` has them
   std::string made;
   for (std::string_view rest = settings; !rest.empty();) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(rest.size(), line.size() + 1));
     if (line.starts_with("shapes = ")) continue;
-    if (line.starts_with("depth = ")) {
-      made +=
-          fmt::format("depth = {}\nshapes = \"{}\"\n", config.depth(), shapes_text(config.blocks));
-    } else {
-      made += fmt::format("{}\n", line);
+    made += line.starts_with("depth = ") ? fmt::format("depth = {}\n", config.depth())
+                                         : fmt::format("{}\n", line);
+    if (line.starts_with(before)) {
+      made += fmt::format("shapes = \"{}\"\n", shapes_text(config.blocks));
     }
   }
   return made;
 }
 
+DitConfig pruned_config(const DitConfig& config, const Surgery& surgery) {
+  return with_weights(pruned_config(config, surgery.kept), config, surgery.kept, surgery.weights);
+}
+
 void write_pruned(const std::filesystem::path& out, const SafetensorsReader& file,
                   const CheckpointInfo& info, const Surgery& surgery) {
   CheckpointInfo pruned = info;
-  pruned.config = pruned_config(info.config, surgery.kept);
+  pruned.config = pruned_config(info.config, surgery);
   validate(pruned.config);
   pruned.settings = with_shapes(info.settings, pruned.config);
   if (surgery.fresh) pruned.updates = 0;
+  if (!info.pruning.begun.empty()) {
+    pruned.pruning.begun.clear();
+    for (const Survivor& block : surgery.kept) {
+      pruned.pruning.begun.push_back(info.pruning.begun.at(static_cast<size_t>(block.block)));
+    }
+  }
   const PrunedRecord record =
       info.pruned.empty()
           ? PrunedRecord{}

@@ -2,9 +2,13 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "formats/safetensors.h"
 #include "prune/structure.h"
+#include "prune/weights.h"
 #include "state/checkpoint.h"
 
 namespace ebb {
@@ -13,11 +17,19 @@ namespace ebb {
 // such a checkpoint has. Fails with Exit::disk, naming the first that has not.
 void check_tensors(const SafetensorsReader& file, const DitConfig& config);
 
+// What is added to tensors of the file, by name.
+using Gains = std::map<std::string, std::vector<float>>;
+
 struct Surgery {
   Survivors kept;
-  bool fresh =
-      false;  // moments are zero and no update was made, as in a new run; the average stays
+  // Moments are zero and no update was made, as in a new run; the average stays.
+  bool fresh = false;
+  Gains gains = {};         // of biases
+  Magnitudes weights = {};  // of matrices that become sparse, or sparser (prune/weights.h)
 };
+
+// The model that is left.
+DitConfig pruned_config(const DitConfig& config, const Surgery& surgery);
 
 // Writes what survives of the file's weights, moments and average, each cut in the same way, under
 // the blocks' new numbers. Step, samples, seed, loss scale and data stay; the settings say the new

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "base/error.h"
@@ -20,6 +21,7 @@ namespace ebb {
 namespace {
 
 constexpr const char* kFormat = "1";
+constexpr const char *kPruneStep = "ebb.prune_step", *kPruneBegun = "ebb.prune_begun";
 
 // Far above any run, and far enough below 64 bits for every product that is made of them.
 constexpr int64_t kMostSteps = int64_t{1} << 40;
@@ -96,6 +98,30 @@ void check_samples(const SafetensorsReader& file, const CheckpointInfo& info) {
                            info.samples, info.step, kMostBatch));
 }
 
+// The blocks before the first event have at least what the model has now.
+PruneProgress read_progress(const SafetensorsReader& file, const CheckpointInfo& info) {
+  PruneProgress progress;
+  progress.step = count_field(file, kPruneStep, info.step);
+  const std::string text = field(file, kPruneBegun);
+  try {
+    progress.begun = parse_shapes(text, kPruneBegun);
+  } catch (const Error& e) {
+    if (e.code() == Exit::disk) throw;
+    refuse(file, e.what());
+  }
+  constexpr int64_t kMost = 1 << 24;
+  bool holds = progress.step > 0 && std::ssize(progress.begun) == info.config.depth();
+  for (int64_t i = 0; holds && i < info.config.depth(); ++i) {
+    const BlockShape &then = progress.begun[i], &now = info.config.blocks[i];
+    holds =
+        then.heads >= now.heads && then.mlp >= now.mlp && then.heads <= kMost && then.mlp <= kMost;
+  }
+  if (holds) return progress;
+  refuse(file, fmt::format("found {} {} after step {}, wanted the blocks that the model's {} were "
+                           "pruned from",
+                           kPruneBegun, printable(text), progress.step, info.config.depth()));
+}
+
 }  // namespace
 
 std::filesystem::path checkpoint_path(const std::filesystem::path& run, int64_t step) {
@@ -137,6 +163,10 @@ std::map<std::string, std::string> checkpoint_metadata(const CheckpointInfo& inf
       {kDataKey, data_to_json(info.data)},
       {"ebb.settings", info.settings}};
   if (!info.pruned.empty()) metadata[kPrunedKey] = info.pruned;
+  if (info.pruning.step > 0) {
+    metadata[kPruneStep] = std::to_string(info.pruning.step);
+    metadata[kPruneBegun] = shapes_text(info.pruning.begun);
+  }
   return metadata;
 }
 
@@ -146,9 +176,14 @@ void save_checkpoint(const std::filesystem::path& path, const CheckpointInfo& in
   static_assert(kTensorPart % (kMomentBlock * kSize) == 0);
   std::vector<TensorData> tensors;
   for (const StateTensor& tensor : state.tensors()) {
-    TensorData data{tensor.name, TensorType::F32, tensor.shape, nullptr};
+    TensorData data{tensor.name, tensor.is_mask() ? TensorType::U8 : TensorType::F32, tensor.shape,
+                    nullptr};
     data.data = state.whole(tensor);
-    if (data.data == nullptr) {
+    if (tensor.is_mask()) {
+      data.read = [&state, &tensor](int64_t offset, void* out, int64_t bytes) {
+        state.read_mask(tensor, offset, static_cast<uint8_t*>(out), bytes);
+      };
+    } else if (data.data == nullptr) {
       data.read = [&state, &tensor](int64_t offset, void* out, int64_t bytes) {
         state.read(tensor, offset / kSize, static_cast<float*>(out), bytes / kSize);
       };
@@ -205,6 +240,7 @@ CheckpointInfo read_info(const SafetensorsReader& file) {
     info.pruned = field(file, kPrunedKey);
     pruned_from_json(info.pruned, info.config, where, Exit::disk);
   }
+  if (has(kPruneStep)) info.pruning = read_progress(file, info);
   info.average_start = has("ebb.average_start")
                            ? real_field(file, "ebb.average_start")
                            : start_share(average_rule_in(info.settings), info.step);
@@ -214,6 +250,32 @@ CheckpointInfo read_info(const SafetensorsReader& file) {
   verify_metadata(file);  // last: what cannot be says more than a hash
   return info;
 }
+
+namespace {
+
+void load_mask(const SafetensorsReader& file, const TensorEntry& entry, State& state,
+               const StateTensor& tensor) {
+  if (entry.type != TensorType::U8) {
+    refuse(file, fmt::format("{} is of type {}, wanted U8", entry.name, type_name(entry.type)));
+  }
+  const int64_t row_bytes = tensor.shape[1];
+  const int64_t together = std::max<int64_t>(1, kTensorPart / row_bytes);  // rows read at a time
+  std::vector<uint8_t> part;
+  const int64_t left = state.write_mask(tensor, [&](int64_t row, uint8_t* bytes) {
+    if (row % together == 0) {
+      part.resize(std::min(together, tensor.shape[0] - row) * row_bytes);
+      file.read_range(entry, row * row_bytes, part.data(), std::ssize(part));
+    }
+    std::copy_n(part.data() + row % together * row_bytes, row_bytes, bytes);
+  });
+  const int64_t wanted = state.at(tensor.name.substr(std::strlen(kMask))).count();
+  if (left == wanted) return;
+  refuse(file, left < 0 ? fmt::format("{} has bits behind its last column", entry.name)
+                        : fmt::format("{} leaves {} weights, wanted the model's {}", entry.name,
+                                      left, wanted));
+}
+
+}  // namespace
 
 void load_state(const SafetensorsReader& file, State& state, const DitConfig& config) {
   const std::string where = file.path().string();
@@ -236,6 +298,10 @@ void load_state(const SafetensorsReader& file, State& state, const DitConfig& co
                        shape_text(entry->shape), shape_text(tensor.shape)),
            "the file is of another model");
     }
+    if (tensor.is_mask()) {
+      load_mask(file, *entry, state, tensor);
+      continue;
+    }
     state.fill(tensor, [&](float* values, int64_t first, int64_t count) {
       file.read_f32_part(*entry, first, values, count);
     });
@@ -246,7 +312,7 @@ void check_finite(const State& state, const std::string& where) {
   constexpr int64_t kPart = 64 * kMomentBlock;
   float part[kPart];
   for (const StateTensor& tensor : state.tensors()) {
-    if (tensor.purpose == Purpose::moment) continue;
+    if (tensor.purpose == Purpose::moment || tensor.is_mask()) continue;
     for (int64_t first = 0; first < tensor.count(); first += kPart) {
       const int64_t count = std::min(kPart, tensor.count() - first);
       state.read(tensor, first, part, count);

@@ -15,6 +15,14 @@
 
 namespace ebb {
 
+// How far pruning while training has come.
+struct PruneProgress {
+  int64_t step = 0;               // after which it last happened; 0: it has not yet
+  std::vector<BlockShape> begun;  // the blocks as they were before it first did
+
+  bool operator==(const PruneProgress&) const = default;
+};
+
 struct CheckpointInfo {
   int64_t step = 0;     // optimizer steps done
   int64_t samples = 0;  // samples seen: the position in the data's order
@@ -30,6 +38,7 @@ struct CheckpointInfo {
   DataRecord data;           // what it was trained on; empty: an older version did not say
   double average_start = 0;  // the share of the starting weights in the average
   std::string pruned;        // what is left of the model that was pruned (formats/pruned_json.h)
+  PruneProgress pruning;     // by the run itself
 };
 
 // Where a run keeps the checkpoint of a step.

@@ -1,6 +1,7 @@
 #include "state/state.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -19,6 +20,11 @@ State::State(const Plan& plan, RunMemory& memory, const DitConfig& config, const
       StateTensor tensor{
           b.prefix + param.name, param.layer, b.purpose, b.shape, b.type, b.coding, values};
       if (!b.other.empty()) tensor.beside = program.at(b.other + param.name);
+      if (param.sparse()) {
+        tensor.matrix = param.shape;
+        tensor.mask = program.at(kMask + param.name);
+      }
+      if (tensor.is_mask()) tensor.shape = {param.rows(), mask_bytes(param.columns())};
       tensors_.push_back(std::move(tensor));
     }
   }
@@ -145,6 +151,71 @@ void State::write(const StateTensor& t, int64_t first, const float* values, int6
       return;
     default:
       throw Bug("state: " + t.name + " is stored as " + dtype_name(t.type));
+  }
+}
+
+namespace {
+
+// A row of a mask as it lies in memory: how many are left before it, then its bits.
+struct MaskRow {
+  int64_t before = 0;
+  std::vector<uint64_t> words;
+
+  explicit MaskRow(int64_t columns) : words((columns + 63) / 64) {}
+  uint8_t* bytes() { return reinterpret_cast<uint8_t*>(words.data()); }
+  bool has(int64_t column) const { return (words[column / 64] >> (column % 64) & 1) != 0; }
+  int64_t count() const {
+    int64_t sum = 0;
+    for (const uint64_t word : words) sum += std::popcount(word);
+    return sum;
+  }
+};
+
+}  // namespace
+
+void State::read_mask(const StateTensor& t, int64_t offset, uint8_t* bytes, int64_t count) const {
+  const int64_t columns = t.matrix[1], row_bytes = mask_bytes(columns);
+  for (int64_t done = 0; done < count;) {
+    const int64_t row = (offset + done) / row_bytes, at = (offset + done) % row_bytes;
+    const int64_t n = std::min(count - done, row_bytes - at);
+    memory_.read(bytes + done, plan_, t.values, row * mask_row_bytes(columns) + 8 + at, n);
+    done += n;
+  }
+}
+
+int64_t State::write_mask(const StateTensor& t, const RowOf& row_of) {
+  const int64_t columns = t.matrix[1];
+  MaskRow row(columns);
+  const auto words = static_cast<int64_t>(row.words.size());
+  for (int64_t i = 0; i < t.matrix[0]; ++i) {
+    row.words.back() = 0;
+    row_of(i, row.bytes());
+    const int64_t rest = columns % 64;
+    if (rest != 0 && row.words.back() >> rest != 0) return -1;
+    const int64_t at = i * mask_row_bytes(columns);
+    memory_.write(plan_, t.values, at, &row.before, 8);
+    memory_.write(plan_, t.values, at + 8, row.words.data(), 8 * words);
+    row.before += row.count();
+  }
+  return row.before;
+}
+
+void State::spread(const StateTensor& t, const float* left, int64_t first, float* values,
+                   int64_t count) const {
+  const int64_t columns = t.matrix[1];
+  MaskRow row(columns);
+  const auto words = static_cast<int64_t>(row.words.size());
+  for (int64_t done = 0; done < count;) {
+    const int64_t i = (first + done) / columns, begin = (first + done) % columns;
+    const int64_t end = std::min(columns, begin + count - done);
+    const int64_t at = i * mask_row_bytes(columns);
+    memory_.read(&row.before, plan_, t.mask, at, 8);
+    memory_.read(row.words.data(), plan_, t.mask, at + 8, 8 * words);
+    const float* next = left + row.before;
+    for (int64_t k = 0; k < end; ++k) {
+      const float value = row.has(k) ? *next++ : 0;
+      if (k >= begin) values[done++] = value;
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,9 +22,16 @@ struct StateTensor {
   Coding coding;
   Buf values;       // that buffer
   Buf beside = {};  // what completes it
+  // Of a sparse one: the matrix that this is left of, and which elements are.
+  Shape matrix = {};
+  Buf mask = {};
 
   int64_t count() const { return element_count(shape); }
+  bool is_mask() const { return coding == Coding::mask; }
 };
+
+// A mask as files have it: rows of whole bytes, a bit for each column, the lowest first.
+constexpr int64_t mask_bytes(int64_t columns) { return (columns + 7) / 8; }
 
 // All must outlive it. Values are read and written in parts, so that nothing of a tensor's size is
 // taken besides.
@@ -38,6 +46,18 @@ class State {
   // A part begins at a multiple of kMomentBlock.
   void read(const StateTensor& tensor, int64_t first, float* values, int64_t count) const;
   void write(const StateTensor& tensor, int64_t first, const float* values, int64_t count);
+
+  // Of a mask, as files have it: bytes [offset, offset + count).
+  void read_mask(const StateTensor& tensor, int64_t offset, uint8_t* bytes, int64_t count) const;
+  // row_of(row, bytes) gives one row after the other. How many elements are left by it, or -1 where
+  // a bit is set behind the last column.
+  using RowOf = std::function<void(int64_t row, uint8_t* bytes)>;
+  int64_t write_mask(const StateTensor& tensor, const RowOf& row_of);
+
+  // Of numbers that are left in the places of a sparse tensor: elements of the whole matrix, those
+  // that were pruned as 0.
+  void spread(const StateTensor& tensor, const float* left, int64_t first, float* values,
+              int64_t count) const;
 
   // Of a tensor that the host reaches as fp32: all of it; else null.
   float* whole(const StateTensor& tensor) const {

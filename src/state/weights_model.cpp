@@ -22,6 +22,7 @@ class ShapesOf {
   ShapesOf(const SafetensorsReader& file, const BesideTensors& said) : file_(file), said_(said) {}
 
   DitConfig model() {
+    refuse_masks();
     DitConfig c;
     const Shape& embed = shape("x_embedder.proj.weight", 4);
     c.width = embed[0];
@@ -54,6 +55,14 @@ class ShapesOf {
   bool has(const std::string& name) const { return file_.find(name) != nullptr; }
   [[noreturn]] void refuse(const std::string& what, const std::string& hint = kWanted) const {
     fail(Exit::disk, fmt::format("{}: {}", file_.path().string(), what), hint);
+  }
+  void refuse_masks() const {
+    for (const TensorEntry& entry : file_.tensors()) {
+      if (!entry.name.starts_with(kMask)) continue;
+      refuse(fmt::format("{} is there, but no {} that says which model was pruned", entry.name,
+                         kModelKey),
+             "take the file as Ebb wrote it, or what `ebb convert` makes of it");
+    }
   }
   const Shape& shape(const std::string& name, size_t rank) const {
     const TensorEntry* entry = file_.find(name);
@@ -143,6 +152,7 @@ void refuse_unknown_tensors(const SafetensorsReader& file, const DitConfig& conf
   const std::vector<std::string> prefixes = saved_prefixes();
   for (const ParamSpec& spec : parameters(config)) {
     known.insert(spec.name);
+    if (spec.sparse()) known.insert(kMask + spec.name);
     if (!spec.trained()) continue;
     for (const std::string& prefix : prefixes) known.insert(prefix + spec.name);
   }

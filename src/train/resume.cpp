@@ -13,32 +13,44 @@
 
 namespace ebb {
 
-std::vector<std::string> run_differences(const CheckpointInfo& saved, const TrainOptions& asked) {
-  std::vector<std::string> found;
-  const auto compare = [&](const char* flag, const auto& then, const auto& now) {
+namespace {
+
+struct Differences {
+  template <typename T>
+  void compare(const char* flag, const T& then, const T& now) {
     if (then != now) found.push_back(fmt::format("{} {}, not {}", flag, then, now));
-  };
-  const DitConfig& then = saved.config;
-  const DitConfig& now = asked.config;
-  compare("--width", then.width, now.width);
-  compare("--depth", then.depth(), now.depth());
-  compare("--heads", then.width / then.head_width, now.width / now.head_width);
-  compare("--patch", then.patch, now.patch);
-  compare("--image-size", then.image_size, now.image_size);
-  compare("--channels", then.channels, now.channels);
-  compare("--classes", then.classes, now.classes);
-  compare("--objective", std::string(objective_name(then.objective)),
-          std::string(objective_name(now.objective)));
-  compare("--qk-norm", std::string(qk_norm_name(then.qk_norm)),
-          std::string(qk_norm_name(now.qk_norm)));
-  compare("--no-learn-sigma", !then.learn_sigma, !now.learn_sigma);
-  if (found.empty() && !(then == now))
-    found.emplace_back("other heads or MLP widths in its blocks");
-  if (saved.step > 0) compare("--batch", saved.samples / saved.step, asked.step.batch);
-  compare("--optimizer", printable(saved.optimizer),
-          std::string(optimizers()[static_cast<size_t>(asked.step.optimizer)].name));
-  compare("--seed", saved.seed, asked.seed);
-  return found;
+  }
+  std::vector<std::string> found;
+};
+
+}  // namespace
+
+std::vector<std::string> model_differences(const DitConfig& then, const DitConfig& now) {
+  Differences d;
+  d.compare("--width", then.width, now.width);
+  d.compare("--depth", then.depth(), now.depth());
+  d.compare("--heads", then.width / then.head_width, now.width / now.head_width);
+  d.compare("--patch", then.patch, now.patch);
+  d.compare("--image-size", then.image_size, now.image_size);
+  d.compare("--channels", then.channels, now.channels);
+  d.compare("--classes", then.classes, now.classes);
+  d.compare("--objective", std::string(objective_name(then.objective)),
+            std::string(objective_name(now.objective)));
+  d.compare("--qk-norm", std::string(qk_norm_name(then.qk_norm)),
+            std::string(qk_norm_name(now.qk_norm)));
+  d.compare("--no-learn-sigma", !then.learn_sigma, !now.learn_sigma);
+  if (d.found.empty()) d.compare("--shapes", shapes_text(then.blocks), shapes_text(now.blocks));
+  return std::move(d.found);
+}
+
+std::vector<std::string> run_differences(const CheckpointInfo& saved, const TrainOptions& asked) {
+  Differences d{model_differences(saved.config, asked.config)};
+  if (d.found.empty() && !(saved.config == asked.config)) d.found.emplace_back("another model");
+  if (saved.step > 0) d.compare("--batch", saved.samples / saved.step, asked.step.batch);
+  d.compare("--optimizer", printable(saved.optimizer),
+            std::string(optimizers()[static_cast<size_t>(asked.step.optimizer)].name));
+  d.compare("--seed", saved.seed, asked.seed);
+  return std::move(d.found);
 }
 
 void check_run(const SafetensorsReader& file, const CheckpointInfo& saved,
@@ -46,7 +58,20 @@ void check_run(const SafetensorsReader& file, const CheckpointInfo& saved,
   const auto found = run_differences(saved, asked);
   if (found.empty()) return;
   fail(Exit::disk, fmt::format("{}: its run has {}", file.path().string(), fmt::join(found, "; ")),
-       "resume with the run's own settings.toml and without those flags, or start another --out");
+       asked.from.empty()
+           ? "resume with the run's own settings.toml and without those flags, or start another "
+             "--out"
+           : "leave those flags out: the checkpoint says it");
+}
+
+Optimizer saved_optimizer(const SafetensorsReader& file, const CheckpointInfo& saved) {
+  for (size_t i = 0; i < optimizers().size(); ++i) {
+    if (saved.optimizer == optimizers()[i].name) return static_cast<Optimizer>(i);
+  }
+  fail(Exit::disk,
+       fmt::format("{}: found the state of an optimizer '{}', which there is none of",
+                   printable(file.path().string()), printable(saved.optimizer)),
+       "it was written by a later version of Ebb");
 }
 
 DataRecord record_of(const DataInfo& info) {

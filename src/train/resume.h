@@ -9,12 +9,16 @@
 
 namespace ebb {
 
-// Each value that is not the one asked for: "--width 16, not 32".
+// Each value that is not the one asked for: "--width 16, not 32". Of a model: what flags can say.
+std::vector<std::string> model_differences(const DitConfig& saved, const DitConfig& asked);
 std::vector<std::string> run_differences(const CheckpointInfo& saved, const TrainOptions& asked);
 
 // Fails with Exit::disk where there are any.
 void check_run(const SafetensorsReader& file, const CheckpointInfo& saved,
                const TrainOptions& asked);
+
+// Whose state it is. Exit::disk where there is no such optimizer.
+Optimizer saved_optimizer(const SafetensorsReader& file, const CheckpointInfo& saved);
 
 // Names of more than kMostRecordBytes are left out: nothing of their size is held twice.
 DataRecord record_of(const DataInfo& info);

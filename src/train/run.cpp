@@ -40,6 +40,7 @@ CheckpointInfo TrainingRun::load(const SafetensorsReader& file, const Check& che
   updates_ = info.updates;
   average_start_ = info.average_start;
   pruned_ = info.pruned;
+  pruning_ = info.pruning;
   scale_ = LossScale(uses_fp16(), info.loss_scale, info.clean_steps);
   skipped_in_a_row_ = 0;
   sound_ = true;
@@ -138,7 +139,7 @@ void TrainingRun::save(const std::filesystem::path& path) const {
                   {done_, done_ * o_.step.batch, o_.seed, o_.config, source_.info().pixels,
                    o_.settings, optimizers()[static_cast<size_t>(o_.step.optimizer)].name,
                    storage_text(planned_.step.choices.storage), updates_, scale_.saved(),
-                   scale_.clean_steps(), data_, average_start_, pruned_},
+                   scale_.clean_steps(), data_, average_start_, pruned_, pruning_},
                   session_.state());
 }
 

@@ -86,7 +86,8 @@ class TrainingRun {
   int skipped_in_a_row_ = 0;
   std::string last_not_finite_;
   double average_start_ = 1;  // the share of the starting weights in the average
-  std::string pruned_;        // what a checkpoint said of its pruning, which later ones say too
+  std::string pruned_;        // what a checkpoint said of its pruning, which later ones say too,
+  PruneProgress pruning_;     // and of that while it was trained
   bool sound_ = false;
   std::optional<Loader> loader_;  // last: its threads write into the session's memory
 };

@@ -65,6 +65,36 @@ std::string holder_of(int fd) {
 
 }  // namespace
 
+StoredCheckpoint resumed_checkpoint(const fs::path& run, std::optional<int64_t> step) {
+  const auto found = checkpoints_of(run);
+  if (found.empty()) {
+    fail(Exit::disk, fmt::format("--resume: no checkpoint in {}", (run / "checkpoints").string()),
+         "give the --out of an earlier run, or leave --resume out");
+  }
+  if (!step) return found.back();
+  std::vector<int64_t> steps;
+  for (const StoredCheckpoint& each : found) {
+    if (each.step == *step) return each;
+    steps.push_back(each.step);
+  }
+  fail(Exit::disk,
+       fmt::format("--resume-step: no checkpoint of step {} in {}", *step,
+                   (run / "checkpoints").string()),
+       fmt::format("there are those of {}", fmt::join(steps, ", ")));
+}
+
+void fail_naming_earlier(const Error& error, const fs::path& run, const StoredCheckpoint& damaged) {
+  std::optional<StoredCheckpoint> before;
+  for (const StoredCheckpoint& each : checkpoints_of(run)) {
+    if (each.step < damaged.step) before = each;
+  }
+  if (!before) throw error;
+  fail(error.code(), error.what(),
+       fmt::format("--resume-step {} goes on from the checkpoint before it, {}; this one is kept "
+                   "under another name",
+                   before->step, before->path.filename().string()));
+}
+
 RunFolder::RunFolder(fs::path path, const Start& start) : path_(std::move(path)) {
   made_ = !start.resume && !is_there(path_);
   if (!start.resume) make_directories(path_);
@@ -97,30 +127,16 @@ void RunFolder::lock() {
 }
 
 void RunFolder::choose(const Start& start) {
+  if (start.resume) {
+    checkpoint_ = resumed_checkpoint(path_, start.step);
+    return;
+  }
   const auto found = checkpoints_of(path_);
-  if (!start.resume) {
-    if (found.empty()) return;
-    fail(Exit::usage,
-         fmt::format("--out: {} already holds a run ({})", path_.string(),
-                     found.back().path.filename().string()),
-         "--resume goes on with it; another --out starts afresh");
-  }
-  if (found.empty()) {
-    fail(Exit::disk, fmt::format("--resume: no checkpoint in {}", (path_ / "checkpoints").string()),
-         "give the --out of an earlier run, or leave --resume out");
-  }
-  checkpoint_ = found.back();
-  if (!start.step) return;
-  std::vector<int64_t> steps;
-  for (const StoredCheckpoint& each : found) {
-    steps.push_back(each.step);
-    if (each.step == *start.step) checkpoint_ = each;
-  }
-  if (checkpoint_->step == *start.step) return;
-  fail(Exit::disk,
-       fmt::format("--resume-step: no checkpoint of step {} in {}", *start.step,
-                   (path_ / "checkpoints").string()),
-       fmt::format("there are those of {}", fmt::join(steps, ", ")));
+  if (found.empty()) return;
+  fail(Exit::usage,
+       fmt::format("--out: {} already holds a run ({})", path_.string(),
+                   found.back().path.filename().string()),
+       "--resume goes on with it; another --out starts afresh");
 }
 
 // A run that ended before its first checkpoint has left files that a new one may put aside; those
@@ -134,14 +150,6 @@ void RunFolder::check_new() const {
   };
   if (is_there(path_ / kSettings) && !is_own_settings(path_ / kSettings)) refuse(kSettings);
   if (is_there(path_ / kLog) && !is_own_log(path_ / kLog)) refuse(kLog);
-}
-
-std::optional<StoredCheckpoint> RunFolder::earlier() const {
-  std::optional<StoredCheckpoint> before;
-  for (const StoredCheckpoint& each : checkpoints_of(path_)) {
-    if (checkpoint_ && each.step < checkpoint_->step) before = each;
-  }
-  return before;
 }
 
 void RunFolder::move(const fs::path& from, const fs::path& to,
@@ -205,8 +213,12 @@ std::vector<std::string> RunFolder::open(const std::string& settings, bool pictu
   for (const auto& folder : {path_, path_ / "checkpoints", path_ / kPictures}) {
     remove_stale_temporaries(folder);
   }
-  write_file_atomically(path_ / kSettings, settings);
+  write_settings(settings);
   return notes;
+}
+
+void RunFolder::write_settings(const std::string& settings) const {
+  write_file_atomically(path_ / kSettings, settings);
 }
 
 }  // namespace ebb

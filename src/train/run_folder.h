@@ -6,9 +6,18 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "state/checkpoint.h"
 
 namespace ebb {
+
+// The checkpoint that a run goes on from: of this step, or the newest. Fails with Exit::disk where
+// there is none.
+StoredCheckpoint resumed_checkpoint(const std::filesystem::path& run, std::optional<int64_t> step);
+
+// That error again; where the run has a checkpoint before this one, the hint names it.
+[[noreturn]] void fail_naming_earlier(const Error& error, const std::filesystem::path& run,
+                                      const StoredCheckpoint& damaged);
 
 class RunFolder {
  public:
@@ -28,12 +37,11 @@ class RunFolder {
 
   // What to resume from.
   const std::optional<StoredCheckpoint>& checkpoint() const { return checkpoint_; }
-  // The one before it, if any.
-  std::optional<StoredCheckpoint> earlier() const;
 
   // Makes it ready for writing, with these settings. What a run without checkpoints has left, and
   // checkpoints after the one that is resumed from, are given other names; a line on each.
   std::vector<std::string> open(const std::string& settings, bool pictures);
+  void write_settings(const std::string& settings) const;
 
  private:
   void lock();

@@ -44,6 +44,9 @@ class Session {
   }
 
  private:
+  void choose_left(const ParamSpec& spec, uint64_t seed);
+  void start_sparse(const ParamSpec& spec, const std::string& name, uint64_t seed);
+
   const DitConfig& config_;
   const PlannedRun& planned_;
   const Device& device_;

@@ -7,6 +7,7 @@
 
 #include "formats/data_json.h"
 #include "state/checkpoint.h"
+#include "train/prune_event.h"
 
 namespace ebb {
 
@@ -24,22 +25,24 @@ OutputSpec sample_output(const TrainOptions& o, const Source& source, int64_t st
 
 namespace {
 
-// Of the names of classes while a checkpoint is written: as they are, quoted, hashed, in the
-// header.
+// Of a text while a checkpoint is written: as it is, quoted, hashed, in the header.
+constexpr int64_t kTextCopies = 8;
+
 int64_t names_bytes(const DataInfo& info) {
-  constexpr int64_t kCopies = 8, kBesideName = 24;
+  constexpr int64_t kBesideName = 24;
   int64_t bytes = 0;
   for (const std::string& name : info.class_names) bytes += kBesideName + std::ssize(name);
-  return kCopies * std::min<int64_t>(bytes, kMostRecordBytes);
+  return kTextCopies * std::min<int64_t>(bytes, kMostRecordBytes);
 }
 
 }  // namespace
 
 RunSpec run_spec(const TrainOptions& o, const Source* source) {
   RunSpec spec{o.name, o.config, o.step, o.sampler, o.decisions, o.budget_bytes};
-  if (o.save_every > 0 || o.resume) {
-    spec.held_bytes = checkpoint_heap_bytes(o.config, o.step);
+  if (o.save_every > 0 || o.resume || !o.from.empty()) {
+    spec.held_bytes = checkpoint_heap_bytes(o.config, o.step) + kTextCopies * o.pruned_bytes;
   }
+  if (o.pruning) spec.apart_bytes = kEventBytes;
   if (source == nullptr) return spec;
   spec.step.feeding = {true, source->info().type, o.flip,
                        Loader::memory_bytes(*source, loader_options(o, *source))};

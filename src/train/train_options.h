@@ -13,6 +13,7 @@
 #include "sample/output.h"
 #include "state/average.h"
 #include "train/outlook.h"
+#include "train/prune_schedule.h"
 
 namespace ebb {
 
@@ -32,16 +33,19 @@ struct TrainOptions {
   bool debug_memory = false;
   int64_t budget_bytes = 0;
   bool resume = false;
-  std::optional<int64_t> resume_step;   // of the checkpoint to resume from; otherwise the newest
-  bool accept_changed_data = false;     // resume on data that is not what the checkpoint's was
-  std::string settings;                 // TOML, written beside the checkpoints and into them
-  std::string name;                     // of the model, for messages
-  Decisions decisions;                  // techniques that the user has decided on
-  std::optional<SamplerSpec> sampler;   // of what the run draws; absent: nothing
-  std::vector<int32_t> sample_classes;  // of the pictures every sample_every steps
-  int64_t samples_each = 0;             // of each class
-  std::string fewer_pictures;           // why they are not what they are by default; "": they are
-  Outlook outlook;                      // what the run says of itself when it starts
+  std::optional<int64_t> resume_step;    // of the checkpoint to resume from; otherwise the newest
+  std::filesystem::path from;            // the checkpoint that a new run begins with; empty: none
+  bool accept_changed_data = false;      // go on with data that is not what the checkpoint's was
+  int64_t pruned_bytes = 0;              // at most, of what checkpoints say of their pruning
+  std::optional<PruneSchedule> pruning;  // while training
+  std::string settings;                  // TOML, written beside the checkpoints and into them
+  std::string name;                      // of the model, for messages
+  Decisions decisions;                   // techniques that the user has decided on
+  std::optional<SamplerSpec> sampler;    // of what the run draws; absent: nothing
+  std::vector<int32_t> sample_classes;   // of the pictures every sample_every steps
+  int64_t samples_each = 0;              // of each class
+  std::string fewer_pictures;            // why they are not what they are by default; "": they are
+  Outlook outlook;                       // what the run says of itself when it starts
 };
 
 Loader::Options loader_options(const TrainOptions& options, const Source& source);

@@ -6,8 +6,10 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "machine/budget.h"
+#include "prune/surgery.h"
 #include "state/checkpoint.h"
 #include "train/json_log.h"
+#include "train/prune_event.h"
 #include "train/resume.h"
 #include "train/run.h"
 #include "train/run_folder.h"
@@ -18,33 +20,32 @@ namespace {
 
 class Trainer {
  public:
-  Trainer(const TrainOptions& options, const Source& source, const PlannedRun& planned,
-          const Machine& machine, RunFolder& folder, std::vector<RunSink*> sinks,
-          const RunControl& control)
-      : o_(options),
+  Trainer(TrainOptions options, const Source& source, PlannedRun planned, const Machine& machine,
+          RunFolder& folder, std::vector<RunSink*> sinks, const RunControl& control)
+      : o_(std::move(options)),
         source_(source),
-        planned_(planned),
+        machine_(machine),
         folder_(folder),
         sinks_(std::move(sinks)),
         control_(control),
-        run_(options, source, planned, machine) {}
+        data_(record_of(source.info())),
+        planned_(std::move(planned)) {}
 
   Trained run() {
-    folder_.checkpoint() ? resume() : run_.initialise();
-    for (std::string& note : folder_.open(o_.settings, o_.sample_every > 0)) {
-      notes_.push_back(std::move(note));
-    }
+    begin();
+    open_folder();
     say_started();
-    run_.start_loading();
-    JsonLog log(o_.out / "log.jsonl", run_.done());
+    run_->start_loading();
+    JsonLog log(o_.out / "log.jsonl", run_->done());
     sinks_.insert(sinks_.begin(), &log);
     try {
-      while (run_.done() < o_.steps && !control_.stop()) {
+      while (run_->done() < o_.steps && !control_.stop()) {
         const StepRecord record = one_step();
-        for (const std::string& line : run_.take_notes()) note("left out: " + line);
+        for (const std::string& line : run_->take_notes()) note("left out: " + line);
         for (RunSink* sink : sinks_) sink->step(record);
         if (record.skipped) note_skipped(record);
-        if (due(o_.save_every)) save();
+        if (due(o_.save_every) || event_due()) save();
+        if (event_due()) prune_now();
         if (due(o_.sample_every) && !control_.stop()) draw_samples();
       }
       return finish();
@@ -60,17 +61,17 @@ class Trainer {
  private:
   Trained finish() {
     if (control_.stop()) {  // perhaps while the last pictures were drawn
-      if (saved_ != run_.done()) save();
-      return {run_.done(), true};
+      if (saved_ != run_->done()) save();
+      return {run_->done(), true};
     }
-    if (!run_.ended_well()) {
+    if (!run_->ended_well()) {
       fail(Exit::numbers,
            fmt::format("the last {} steps were not applied: {} was not finite{}",
-                       run_.skipped_in_a_row(), run_.last_not_finite(),
-                       saved_ == run_.done() ? saved_text() : ""),
+                       run_->skipped_in_a_row(), run_->last_not_finite(),
+                       saved_ == run_->done() ? saved_text() : ""),
            "try a smaller --lr, --clip 1 or --warmup");
     }
-    return {run_.done(), false};
+    return {run_->done(), false};
   }
 
   void note(const std::string& line) {
@@ -85,47 +86,89 @@ class Trainer {
   // The surroundings have failed - data, disk, terminal - and the steps that are done are sound.
   // For the error's line: where they are, or why they are not.
   std::string save_before_failing() {
-    if (!run_.sound() || run_.done() == 0) return "";
+    if (!run_) return saved_text();  // while it was pruned
+    if (!run_->sound() || run_->done() == 0) return "";
     try {
-      if (saved_ != run_.done() && save_tried_ != run_.done()) save();
+      if (saved_ != run_->done() && save_tried_ != run_->done()) save();
     } catch (const Error& e) {
-      return fmt::format("; and the state after step {} cannot be saved: {}", run_.done(),
+      return fmt::format("; and the state after step {} cannot be saved: {}", run_->done(),
                          e.what());
     }
-    return saved_ == run_.done() ? saved_text() : "";
+    return saved_ == run_->done() ? saved_text() : "";
   }
 
-  void resume() {
-    const CheckpointInfo info = read_whole(folder_.checkpoint()->path);
-    saved_ = run_.done();
-    unused_scale_ = run_.loss_scale().used() ? 0 : info.loss_scale;
-    converted_from_ = info.storage;
+  // ---- where the state comes from ----
+
+  void take_memory() { run_.emplace(o_, source_, *planned_, machine_); }
+
+  void open_folder() {
+    if (std::exchange(opened_, true)) return;
+    for (std::string& line : folder_.open(o_.settings, o_.sample_every > 0)) {
+      notes_.push_back(std::move(line));
+    }
+  }
+
+  void begin() {
+    if (o_.pruning) notes_.push_back(schedule_text(*o_.pruning, o_.steps));
+    if (folder_.checkpoint()) return go_on(folder_.checkpoint()->path);
+    if (!o_.from.empty()) return go_on(o_.from);
+    check_schedule({});
+    take_memory();
+    run_->initialise();
   }
 
   // A file that cannot be used stays where it is; the error names the one before it, if any.
-  CheckpointInfo read_whole(const std::filesystem::path& path) {
-    bool fits = true;
+  template <typename Read>
+  std::invoke_result_t<Read> guarded(Read read) {
     try {
-      const SafetensorsReader file(path, Exit::disk, header_limit(o_.budget_bytes));
-      return run_.load(file, [&](const CheckpointInfo& info) {
-        fits = false;
-        check_name(file, info);
-        check_run(file, info, o_);
-        check_data(file, info);
-        fits = true;
-      });
+      return read();
     } catch (const Error& e) {
-      const auto earlier = folder_.earlier();
-      if (!fits || !earlier) throw;
-      fail(e.code(), e.what(),
-           fmt::format("--resume-step {} goes on from the checkpoint before it, {}; this one is "
-                       "kept under another name",
-                       earlier->step, earlier->path.filename().string()));
+      const bool of_file = e.code() == Exit::disk || e.code() == Exit::numbers;
+      if (!folder_.checkpoint() || !of_file) throw;
+      fail_naming_earlier(e, o_.out, *folder_.checkpoint());
     }
   }
 
+  void go_on(std::filesystem::path path) {
+    const CheckpointInfo info = read_info_of(path);
+    if (folder_.checkpoint()) saved_ = info.step;
+    check_schedule(info.pruning);
+    if (o_.pruning && o_.pruning->due(info.step, info.pruning.step)) {
+      if (!folder_.checkpoint()) open_folder();
+      const std::filesystem::path own = checkpoint_path(o_.out, info.step);
+      const std::string what = guarded([&] { return prune(path, own); });
+      if (!what.empty()) {
+        notes_.push_back(what);
+        saved_ = info.step;
+        path = own;
+      }
+    }
+    take_memory();
+    load(path);
+    unused_scale_ = run_->loss_scale().used() ? 0 : info.loss_scale;
+    converted_from_ = info.storage;
+  }
+
+  SafetensorsReader opened(const std::filesystem::path& path) const {
+    return SafetensorsReader(path, Exit::disk, header_limit(o_.budget_bytes));
+  }
+
+  // Of a file that this run can go on with.
+  CheckpointInfo read_info_of(const std::filesystem::path& path) {
+    const SafetensorsReader file = guarded([&] { return opened(path); });
+    CheckpointInfo info = guarded([&] { return read_info(file); });
+    check_name(file, info);
+    check_run(file, info, o_);
+    check_data(file, info);
+    return info;
+  }
+
+  void load(const std::filesystem::path& path) {
+    guarded([&] { run_->load(opened(path), [](const CheckpointInfo&) {}); });
+  }
+
   void check_name(const SafetensorsReader& file, const CheckpointInfo& info) const {
-    if (info.step == folder_.checkpoint()->step) return;
+    if (!folder_.checkpoint() || info.step == folder_.checkpoint()->step) return;
     fail(
         Exit::disk,
         fmt::format("{}: found the state after step {} under this name", file.path().string(),
@@ -134,19 +177,60 @@ class Trainer {
   }
 
   void check_data(const SafetensorsReader& file, const CheckpointInfo& info) {
-    const auto found = data_differences(info.data, run_.data());
+    const auto found = data_differences(info.data, data_);
     if (found.empty()) return;
     const std::string what = fmt::format("{}", fmt::join(found, "; "));
     if (!o_.accept_changed_data) refuse_data(file, what);
-    notes_.push_back(fmt::format("data: accepted as changed: {}", what));
-    if (info.data.names == run_.data().names) return;
+    notes_.push_back(o_.from.empty() ? fmt::format("data: accepted as changed: {}", what)
+                                     : fmt::format("data: not the checkpoint's: {}", what));
+    if (info.data.names == data_.names) return;
     notes_.emplace_back(
         "data: a label is a place among the sorted names: the model relearns those that moved");
   }
 
+  // ---- pruning while training ----
+
+  void check_schedule(const PruneProgress& progress) const {
+    if (!o_.pruning) return;
+    check_share(*o_.pruning, o_.config, begun_with(*o_.pruning, progress, o_.config),
+                machine_.device->panel());
+  }
+
+  bool event_due() const { return o_.pruning && o_.pruning->due(run_->done(), run_->done() - 1); }
+
+  // What is due of the schedule, on a file; the run is then another, and is planned anew. In a line
+  // what went; "": nothing.
+  std::string prune(const std::filesystem::path& from, const std::filesystem::path& to) {
+    planned_.reset();
+    const DitConfig before = o_.config;
+    const auto left =
+        prune_if_due(from, to, *o_.pruning, machine_.device->panel(), o_.budget_bytes);
+    if (left) {
+      o_.config = *left;
+      o_.settings = with_shapes(o_.settings, *left);
+    }
+    planned_ = plan_fitting_run(run_spec(o_, &source_), machine_);
+    if (!left) return "";
+    return fmt::format("pruned: {}; {} parameters, {} planned", removed_text(before, *left),
+                       parameter_count(*left), format_size(planned_->process_bytes()));
+  }
+
+  // The checkpoint of this step is there. The memory goes back to the system before the file is
+  // pruned, and what the smaller run needs is taken anew.
+  void prune_now() {
+    const std::filesystem::path path = checkpoint_path(o_.out, run_->done());
+    run_.reset();
+    const std::string what = prune(path, path);
+    folder_.write_settings(o_.settings);
+    take_memory();
+    load(path);
+    run_->start_loading();
+    if (!what.empty()) note(fmt::format("step {}: {}", run_->done(), what));
+  }
+
   void say_started() {
-    RunStarted start{o_, source_.info(), planned_, run_.done(), notes_, {}};
-    const std::string storage = storage_text(planned_.step.choices.storage);
+    RunStarted start{o_, source_.info(), *planned_, run_->done(), notes_, {}};
+    const std::string storage = storage_text(planned_->step.choices.storage);
     if (!converted_from_.empty() && converted_from_ != storage) {
       start.converted.push_back(
           fmt::format("converted: the checkpoint's run stored {}, this one stores {}",
@@ -161,7 +245,7 @@ class Trainer {
 
   StepRecord one_step() {
     try {
-      return run_.step();
+      return run_->step();
     } catch (const Error& e) {
       if (e.code() != Exit::numbers) throw;
       const auto kept = newest_checkpoint(o_.out);
@@ -173,29 +257,29 @@ class Trainer {
   }
 
   void note_skipped(const StepRecord& record) {
-    const LossScale& scale = run_.loss_scale();
+    const LossScale& scale = run_->loss_scale();
     note(fmt::format("step {}: {} is not finite: the update was not applied{}", record.step,
-                     run_.last_not_finite(),
+                     run_->last_not_finite(),
                      scale.used() ? fmt::format("; the loss scale is now {}", scale.saved()) : ""));
   }
 
   bool due(int64_t every) const {
-    return every > 0 && (run_.done() % every == 0 || run_.done() == o_.steps);
+    return every > 0 && (run_->done() % every == 0 || run_->done() == o_.steps);
   }
 
   void save() {
     const Saving saving(control_);
-    save_tried_ = run_.done();
-    run_.save(checkpoint_path(o_.out, run_.done()));
-    saved_ = run_.done();
+    save_tried_ = run_->done();
+    run_->save(checkpoint_path(o_.out, run_->done()));
+    saved_ = run_->done();
     prune_checkpoints(o_.out, o_.keep);
   }
 
   void draw_samples() {
-    const SamplerSpec& sampler = *planned_.sampler;
-    const OutputSpec where = sample_output(o_, source_, run_.done());
+    const SamplerSpec& sampler = *planned_->sampler;
+    const OutputSpec where = sample_output(o_, source_, run_->done());
     const auto output = make_output(where);
-    const Drawn drawn = run_.draw(
+    const Drawn drawn = run_->draw(
         where.count(), [&](int64_t place) { return where.label(place); }, o_.seed,
         [&](int64_t first, int64_t n, const float* values) { output->take(first, n, values); },
         control_.stop,
@@ -206,7 +290,7 @@ class Trainer {
         });
     if (drawn == Drawn::all) output->finish();
     if (drawn == Drawn::not_finite) {
-      note(fmt::format("step {}: what the model draws is not finite: no pictures", run_.done()));
+      note(fmt::format("step {}: what the model draws is not finite: no pictures", run_->done()));
     }
   }
 
@@ -222,13 +306,16 @@ class Trainer {
     const RunControl& control_;
   };
 
-  const TrainOptions& o_;
+  TrainOptions o_;  // another model after pruning
   const Source& source_;
-  const PlannedRun& planned_;
+  const Machine& machine_;
   RunFolder& folder_;
   std::vector<RunSink*> sinks_;
   const RunControl& control_;
-  TrainingRun run_;
+  const DataRecord data_;
+  std::optional<PlannedRun> planned_;
+  std::optional<TrainingRun> run_;  // none while the model is pruned
+  bool opened_ = false;             // the folder, for writing
   std::vector<std::string> notes_;  // for the beginning
   std::string converted_from_;      // what a checkpoint said of its storage
   double unused_scale_ = 0;         // a checkpoint's, where this run has none
@@ -238,11 +325,11 @@ class Trainer {
 
 }  // namespace
 
-Trained train(const TrainOptions& options, const Source& source, const PlannedRun& planned,
+Trained train(const TrainOptions& options, const Source& source, PlannedRun planned,
               const Machine& machine, const std::vector<RunSink*>& sinks,
               const RunControl& control) {
   RunFolder folder(options.out, {options.resume, options.resume_step});
-  return Trainer(options, source, planned, machine, folder, sinks, control).run();
+  return Trainer(options, source, std::move(planned), machine, folder, sinks, control).run();
 }
 
 }  // namespace ebb

@@ -13,11 +13,12 @@ struct Trained {
   bool stopped = false;  // because it was asked to; the state is saved
 };
 
-// Runs what was planned until options.steps or until it is asked to stop. Fails with Exit::usage
-// when the folder holds a run that is not to be resumed, Exit::disk when one cannot be resumed or
-// written, Exit::data when the data is gone or not the run's, and Exit::numbers when the loss or
-// the gradient stays not finite; the steps done are saved first where they are sound.
-Trained train(const TrainOptions& options, const Source& source, const PlannedRun& planned,
+// Runs what was planned, from the beginning or from a checkpoint, until options.steps or until it
+// is asked to stop. Fails with Exit::usage when the folder holds a run that is not to be resumed,
+// Exit::disk when one cannot be resumed or written, Exit::data when the data is gone or not the
+// run's, and Exit::numbers when the loss or the gradient stays not finite; the steps done are saved
+// first where they are sound.
+Trained train(const TrainOptions& options, const Source& source, PlannedRun planned,
               const Machine& machine, const std::vector<RunSink*>& sinks = {},
               const RunControl& control = {});
 

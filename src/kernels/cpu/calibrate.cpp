@@ -125,9 +125,12 @@ void add_other_shapes(std::vector<OpParams>& shapes, int64_t n) {
       adamw,
       Lion{n, 0.9, 0.99, 0, true},
       Adafactor{std::max<int64_t>(2, n / 384), 384, 0, true},
+      StructureSquares{n / 384, 384, 384, 1, true, true},
+      Shrink{n / 384, 384, 1e-3, true, 1e-3, 384, 1, true},
       Guide{images, C, pixels, C},
       DiffusionStep{images, C, pixels, true, true, true},
       FlowStep{images, C, pixels, true, true, 0},
+      ColumnSums{B, T, D},
   };
   shapes.insert(shapes.end(), more.begin(), more.end());
 }

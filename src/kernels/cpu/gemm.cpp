@@ -46,8 +46,8 @@ bool in_pairs(const Gemm& p) {
   return kMultipliesBf16 && p.a.type == DType::bf16 && p.b.type == DType::bf16;
 }
 int64_t unit_depth(const Gemm& p) { return in_pairs(p) ? kUnitDepth<Bf16Pair> : 1; }
-// Sums that are not complete stand in c, or beside it where c is not fp32.
-bool sums_in_c(const Gemm& p) { return p.c == DType::f32; }
+// Sums that are not complete stand in c, or beside it where c is not all of them in fp32.
+bool sums_in_c(const Gemm& p) { return p.c == DType::f32 && !p.c_mask; }
 Most most(const Gemm& p) { return in_pairs(p) ? kPairs : packs_a(p) ? kPacked : kInPlace; }
 
 // From one packed tile of a to the next, and from one packed row to the next, in units: not a
@@ -180,7 +180,9 @@ class Rectangle {
     with_storage(p_.c, [&](auto element) {
       const auto* c = static_cast<const decltype(element)*>(c_);
       for (int64_t i = rows.begin; i < rows.end; ++i) {
-        widen(sums.at(i, columns.begin), c + i * p_.N + columns.begin, columns.size());
+        float* to = sums.at(i, columns.begin);
+        p_.c_mask ? expand(to, c, p_.c_mask, i, columns.begin, columns.size())
+                  : widen(to, c + i * p_.N + columns.begin, columns.size());
       }
     });
     return sums;
@@ -189,11 +191,17 @@ class Rectangle {
   // Panels of kColumns, the last as narrow as it needs to be.
   void pack_b(Range depth, Range columns) const {
     with_element(p_.b.type, [&](auto element) {
+      using S = decltype(element);
       for (int64_t j = columns.begin; j < columns.end; j += kColumns) {
         const int64_t real = std::min(kColumns, columns.end - j);
-        pack_panel(packed_b_ + (j - columns.begin) * units(depth),
-                   p_.b.at<decltype(element)>(depth.begin, j), depth.size(), real,
-                   round_up(real, kLanes));
+        Unit* packed = packed_b_ + (j - columns.begin) * units(depth);
+        if (p_.b.mask) {
+          const MaskedOf<S> b{static_cast<const S*>(p_.b.data), p_.b.mask, p_.b.transposed};
+          pack_masked<kColumns>(packed, b, depth.begin, depth.size(), j, real);
+        } else {
+          pack_panel(packed, p_.b.at<S>(depth.begin, j), depth.size(), real,
+                     round_up(real, kLanes));
+        }
       }
     });
   }
@@ -341,6 +349,10 @@ class Rectangle {
       auto* c = static_cast<decltype(element)*>(c_);
       for (int64_t i = rows.begin; i < rows.end; ++i) {
         const float* from = sums.at(i, columns.begin);
+        if (p_.c_mask) {
+          compress(c, from, p_.c_mask, i, columns.begin, columns.size());
+          continue;
+        }
         for_lanes(0, columns.size(), [&](int64_t j, auto get, auto put) {
           put(c + i * p_.N + columns.begin + j, get(from + j));
         });

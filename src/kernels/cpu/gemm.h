@@ -4,15 +4,19 @@
 #include <cstddef>
 #include <functional>
 
+#include "kernels/cpu/masked.h"
 #include "kernels/cpu/micro_gemm.h"
 
 namespace ebb::cpu {
 
-// (i, k) is element i * row + k * col; one of the strides is 1.
+// (i, k) is element i * row + k * col; one of the strides is 1. With a mask, that is its place
+// among all elements, of which only those that are there are stored.
 struct Matrix {
   const void* data;
   DType type;  // f32, bf16 or f16
   int64_t row, col;
+  Mask mask = {};           // of b,
+  bool transposed = false;  // whose rows are the columns of what is multiplied
 
   template <typename S>
   StridedOf<S> at(int64_t i, int64_t k) const {
@@ -28,6 +32,7 @@ struct Gemm {
   bool accumulate = false;      // c += a b
   float* sums = nullptr;        // M: the sums of a's rows too, or added to; of an a that is packed
   DType c = DType::f32;         // otherwise sums are fp32 until they are complete
+  Mask c_mask = {};             // only what is there is stored
   // Called by any thread for every part of c that is complete, while it is in the caches: `count`
   // elements from `first` on, in one row. It may change the values; c gets what it leaves there.
   std::function<void(int64_t first, float* values, int64_t count)> finish = {};

@@ -46,10 +46,13 @@ void run(const ClipScale& op, const Call& call);
 void run(const AdamW& op, const Call& call);
 void run(const Lion& op, const Call& call);
 void run(const Adafactor& op, const Call& call);
+void run(const StructureSquares& op, const Call& call);
+void run(const Shrink& op, const Call& call);
 void run(const LabelsAndNull& op, const Call& call);
 void run(const Guide& op, const Call& call);
 void run(const DiffusionStep& op, const Call& call);
 void run(const FlowStep& op, const Call& call);
+void run(const ColumnSums& op, const Call& call);
 [[noreturn]] void run(const Transfer& op, const Call& call);  // a file is not this device's
 
 // Bytes that dissolve with the op. No overload: none.
@@ -67,6 +70,8 @@ int64_t scratch(const Attention& op);
 int64_t scratch(const AttentionBackward& op);
 int64_t scratch(const SquaredNorm& op);
 int64_t scratch(const Adafactor& op);
+int64_t scratch(const StructureSquares& op);
+int64_t scratch(const Shrink& op);
 
 // Of any op, with the team's threads.
 void run_op(const OpParams& params, const Call& call);

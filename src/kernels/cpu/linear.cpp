@@ -8,20 +8,33 @@ namespace ebb::cpu {
 namespace {
 
 Matrix rows_of(const void* matrix, DType type, int64_t width) { return {matrix, type, width, 1}; }
-Matrix transposed(const Matrix& m) { return {m.data, m.type, m.col, m.row}; }
+Matrix transposed(const Matrix& m) { return {m.data, m.type, m.col, m.row, m.mask, !m.transposed}; }
+
+// The last of what the op reads, where it reads one.
+template <typename AnyLinear>
+Mask mask_of(const AnyLinear& op, const Call& call) {
+  if (op.left == 0) return {};
+  return {call.reads.empty() ? nullptr : call.reads.back(), mask_row_bytes(op.K), op.left};
+}
+
+template <typename AnyLinear>
+Matrix weight_of(const AnyLinear& op, const Call& call) {
+  Matrix w = rows_of(call.read_or_null(1), op.w, op.K);
+  w.mask = mask_of(op, call);
+  return w;
+}
 
 // Without a call: what its scratch depends on.
 Gemm product(const Linear& op, const Call& call = {}) {
   Gemm p{op.R, op.N, op.K, rows_of(call.read_or_null(0), op.x, op.K),
-         transposed(rows_of(call.read_or_null(1), op.w, op.K))};
+         transposed(weight_of(op, call))};
   p.bias = static_cast<const float*>(call.read_or_null(2));
   p.c = op.y;
   return p;
 }
 
 Gemm product(const LinearBackwardInput& op, const Call& call = {}) {
-  Gemm p{op.R, op.K, op.N, rows_of(call.read_or_null(0), op.dy, op.N),
-         rows_of(call.read_or_null(1), op.w, op.K)};
+  Gemm p{op.R, op.K, op.N, rows_of(call.read_or_null(0), op.dy, op.N), weight_of(op, call)};
   p.c = op.dx;
   return p;
 }
@@ -31,6 +44,7 @@ Gemm product(const LinearBackwardParams& op, const Call& call = {}) {
          rows_of(call.read_or_null(1), op.x, op.K)};
   p.accumulate = !op.begins;
   p.c = op.dw;
+  p.c_mask = mask_of(op, call);
   return p;
 }
 

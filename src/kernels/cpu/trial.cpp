@@ -68,6 +68,7 @@ bool Trial::has_left(const Arg& arg) const {
       {AdamW::kName, "g"},
       {Lion::kName, "g"},
       {Adafactor::kName, "g"},
+      {Shrink::kName, "squares"},
       {LinearBackwardParams::kName, "x"},
       {AdaLNBackward::kName, "x"},
       {AddGatedBackward::kName, "y"},

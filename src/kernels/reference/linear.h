@@ -6,9 +6,27 @@
 
 namespace ebb {
 
+// Whether element (j, k) of a matrix of K columns is there.
+template <typename T>
+bool is_left(const T* mask, int64_t K, int64_t j, int64_t k) {
+  return (whole(mask[j * mask_row_bytes(K) + 8 + k / 8]) >> (k % 8) & 1) != 0;
+}
+
+// A weight (N, K) with all its elements: those that are not there are 0.
+template <typename T, typename AnyLinear>
+std::vector<T> dense(const AnyLinear& op, const Refs<T>& r) {
+  std::vector<T> w(static_cast<size_t>(op.N * op.K), T(0));
+  const T* next = r.reads[1];
+  for (int64_t i = 0; i < op.N * op.K; ++i) {
+    if (op.left == 0 || is_left(r.reads.back(), op.K, i / op.K, i % op.K)) w[i] = *next++;
+  }
+  return w;
+}
+
 template <typename T>
 void reference(const Linear& op, const Refs<T>& r) {
-  const T *x = r.reads[0], *w = r.reads[1], *b = r.reads[2];
+  const T *x = r.reads[0], *b = r.reads[2];
+  const std::vector<T> w = dense(op, r);
   T* y = r.writes[0];
   for (int64_t i = 0; i < op.R; ++i) {
     for (int64_t j = 0; j < op.N; ++j) {
@@ -22,7 +40,8 @@ void reference(const Linear& op, const Refs<T>& r) {
 
 template <typename T>
 void reference(const LinearBackwardInput& op, const Refs<T>& r) {
-  const T *dy = r.reads[0], *w = r.reads[1];
+  const T* dy = r.reads[0];
+  const std::vector<T> w = dense(op, r);
   T* dx = r.writes[0];
   for (int64_t i = 0; i < op.R; ++i) {
     for (int64_t k = 0; k < op.K; ++k) {
@@ -44,9 +63,11 @@ void reference(const LinearBackwardParams& op, const Refs<T>& r) {
     for (int64_t i = 0; i < op.R; ++i) total += dy[i * op.N + j];
     db[j] = op.begins ? total : db[j] + total;
     for (int64_t k = 0; k < op.K; ++k) {
+      if (op.left > 0 && !is_left(r.reads[2], op.K, j, k)) continue;
       T sum = 0;
       for (int64_t i = 0; i < op.R; ++i) sum += dy[i * op.N + j] * x[i * op.K + k];
-      dw[j * op.K + k] = op.begins ? sum : dw[j * op.K + k] + sum;
+      *dw = op.begins ? sum : *dw + sum;
+      ++dw;
     }
   }
 }

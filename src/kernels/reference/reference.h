@@ -11,6 +11,7 @@
 #include "kernels/reference/norm.h"
 #include "kernels/reference/sampler.h"
 #include "kernels/reference/samples.h"
+#include "kernels/reference/scores.h"
 #include "kernels/reference/update.h"
 
 namespace ebb {

@@ -52,6 +52,40 @@ void reference(const AdamW& op, const Refs<T>& r) {
   }
 }
 
+template <typename T>
+T nearer_zero(const T& x, double by) {
+  return real_part(x) > by ? T(x - by) : real_part(x) < -by ? T(x + by) : T(0);
+}
+
+template <typename T>
+void reference(const StructureSquares& op, const Refs<T>& r) {
+  T* squares = op.begins ? r.writes[0] : r.updates[0];
+  if (op.begins) std::fill_n(squares, op.structures, T(0));
+  for (int64_t i = 0; i < op.n(); ++i) {
+    const int64_t index = op.by_columns ? i % op.columns : i / op.columns;
+    const T x = nearer_zero(r.reads[0][i], r.scalars->lr * op.l1);
+    squares[index / op.width % op.structures] += square(x);
+  }
+}
+
+template <typename T>
+void reference(const Shrink& op, const Refs<T>& r) {
+  using std::sqrt;
+  if (!std::isfinite(real_part(r.reads[0][0]))) return;
+  const double lr = r.scalars->lr, ema_decay = r.scalars->ema_decay;
+  T* ema = op.ema ? r.updates[op.split ? 2 : 1] : nullptr;
+  for (int64_t i = 0; i < op.n(); ++i) {
+    T& w = r.updates[0][i];
+    w = nearer_zero(w, lr * op.l1);
+    if (op.lasso > 0) {
+      const int64_t index = op.by_columns ? i % op.columns : i / op.columns;
+      const T norm = sqrt(r.reads[1][index / op.width % op.structures]);
+      w *= real_part(norm) > lr * op.lasso ? T(1.0 - lr * op.lasso / norm) : T(0);
+    }
+    if (op.ema) ema[i] = ema_decay * ema[i] + (1 - ema_decay) * w;
+  }
+}
+
 // The gradient's sign alone decides: where it is zero, so is the step.
 template <typename T>
 void reference(const Lion& op, const Refs<T>& r) {
