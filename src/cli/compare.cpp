@@ -88,15 +88,22 @@ std::vector<Row> pruned_rows(const DitConfig& config, int64_t batch) {
   }
   for (size_t i = 0; i < config.blocks.size(); i += 2) fewer.push_back(config.blocks[i]);
   std::vector<Row> rows;
-  const auto add = [&](const char* name, const std::vector<BlockShape>& blocks, const char* how) {
-    if (blocks == config.blocks) return;
+  const auto add = [&](const char* name, const std::string& flags, const char* how) {
     Row row = row_of({name, {}, fmt::format("another model: {}, and training to recover", how)},
                      Exactness::lossy, batch);
-    row.flags += fmt::format(" --depth {} --shapes {}", blocks.size(), shapes_text(blocks));
+    row.flags += flags;
     rows.push_back(std::move(row));
   };
-  add("half of heads and MLP", thinner, "ebb prune --heads 0.5 --mlp 0.5");
-  add("half of the blocks", fewer, "ebb prune --blocks");
+  const auto add_shapes = [&](const char* name, const std::vector<BlockShape>& blocks,
+                              const char* how) {
+    if (blocks == config.blocks) return;
+    add(name, fmt::format(" --depth {} --shapes {}", blocks.size(), shapes_text(blocks)), how);
+  };
+  add_shapes("half of heads and MLP", thinner, "ebb prune --heads 0.5 --mlp 0.5");
+  add_shapes("half of the blocks", fewer, "ebb prune --blocks");
+  if (density_of(config) == 1) {
+    add("half of the weights", " --density 0.5", "ebb prune --weights 0.5");
+  }
   return rows;
 }
 

@@ -101,8 +101,10 @@ std::string pruned_text(const CheckpointInfo& info, const std::string& where) {
   for (const PrunedBlock& block : pruned_from_json(info.pruned, info.config, where, Exit::disk)) {
     blocks.push_back(block.block);
   }
-  return fmt::format("pruned: blocks {} of its first parent, heads:mlp*blocks {}",
-                     ranges_text(ranges_of(blocks)), shapes_text(info.config.blocks));
+  const double density = density_of(info.config);
+  return fmt::format("pruned: blocks {} of its first parent, heads:mlp*blocks {}{}",
+                     ranges_text(ranges_of(blocks)), shapes_text(info.config.blocks),
+                     density < 1 ? fmt::format(", density {:.4g}", density) : "");
 }
 
 void say_shapes(const SafetensorsReader& file) {

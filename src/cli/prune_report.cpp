@@ -74,6 +74,10 @@ std::string prune_summary_text(const PruneReport& r) {
   text += fmt::format("  heads:mlp*blocks: {} -> {}\n",
                       shortened(shapes_text(r.before.blocks), kMostShapes),
                       shortened(shapes_text(r.after.blocks), kMostShapes));
+  if (density_of(r.before) < 1 || density_of(r.after) < 1) {
+    text += fmt::format("  density {:.4g} -> density {:.4g}: of the weights of linear layers\n",
+                        density_of(r.before), density_of(r.after));
+  }
   for (const std::string& note : r.notes) text += fmt::format("  {}\n", note);
   if (!r.plan_after) return text;
   text += fmt::format("  training at batch {} would take\n", r.batch);
@@ -95,6 +99,7 @@ std::string prune_json(const PruneReport& r) {
                  {"mlp", gone(Structure::mlp)},
                  {"blocks", r.before.depth() - r.after.depth()}}},
                {"shapes", shapes},
+               {"density", density_of(r.after)},
                {"batch", r.batch},
                {"budget_bytes", r.budget_bytes},
                {"fits", r.plan_after->fits},

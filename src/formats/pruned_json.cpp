@@ -86,7 +86,7 @@ void check_record(const PrunedRecord& record, const DitConfig& config, JsonReade
                   "ascending numbers");
     }
     const BlockShape found{index_count(block.heads), index_count(block.mlp)};
-    if (block.block < 0 || !(found == shape)) {
+    if (block.block < 0 || found.heads != shape.heads || found.mlp != shape.mlp) {
       json.refuse(fmt::format("{} heads and {} MLP units of block {}", found.heads, found.mlp, i),
                   fmt::format("the model's {} and {}", shape.heads, shape.mlp));
     }

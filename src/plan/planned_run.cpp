@@ -180,9 +180,11 @@ DitConfig thinned(DitConfig config, double share, int64_t panel) {
         std::ceil(static_cast<double>(count) * (1 - share) / static_cast<double>(unit) - 1e-9));
     return std::min(count, std::max<int64_t>(1, units) * unit);
   };
+  const double density = density_of(config);
   for (BlockShape& shape : config.blocks) {
     shape = {left(shape.heads, 1), left(shape.mlp, panel)};
   }
+  if (density < 1) set_density(config, density);
   return config;
 }
 

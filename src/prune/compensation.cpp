@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "formats/safetensors_stream.h"
 #include "model/storage.h"
+#include "state/matrix_stream.h"
 
 namespace ebb {
 
@@ -21,16 +21,16 @@ std::vector<double> means_of_gone(const std::vector<double>& means,
 }
 
 // weight (rows, columns) times the vector, row by row.
-std::vector<float> product(const SafetensorsReader& file, const TensorEntry& weight,
-                           const std::vector<double>& vector) {
+std::vector<float> product(const SafetensorsReader& file, const ParamSpec& weight,
+                           const std::string& prefix, const std::vector<double>& vector) {
   constexpr int64_t kPart = 1 << 16;  // numbers that are read at once
   const int64_t columns = std::ssize(vector);
-  std::vector<double> sums(static_cast<size_t>(weight.count() / columns));
+  std::vector<double> sums(static_cast<size_t>(weight.rows()));
   std::vector<float> part(kPart);
-  TensorStream stream(file, weight);
-  for (int64_t first = 0; first < weight.count(); first += kPart) {
-    const int64_t count = std::min(kPart, weight.count() - first);
-    stream.read(part.data(), count * static_cast<int64_t>(sizeof(float)));
+  MatrixStream stream(file, weight, prefix);
+  for (int64_t first = 0; stream.left() > 0; first += kPart) {
+    const int64_t count = std::min(kPart, stream.left());
+    stream.read(part.data(), count);
     for (int64_t i = 0; i < count; ++i) {
       sums[(first + i) / columns] += part[i] * vector[(first + i) % columns];
     }
@@ -43,6 +43,8 @@ std::vector<float> product(const SafetensorsReader& file, const TensorEntry& wei
 Gains compensation(const SafetensorsReader& file, const DitConfig& config, const Survivors& kept,
                    const std::vector<BlockMeans>& means) {
   Gains gains;
+  std::map<std::string, ParamSpec> specs;
+  for (const ParamSpec& spec : parameters(config)) specs.emplace(spec.name, spec);
   for (const Survivor& block : kept) {
     for (const Structure kind : kStructures) {
       const std::vector<int64_t>& left = block.of(kind);
@@ -53,8 +55,8 @@ Gains compensation(const SafetensorsReader& file, const DitConfig& config, const
       const std::string layer = fmt::format("blocks.{}.{}", block.block,
                                             kind == Structure::head ? "attn.proj" : "mlp.fc2");
       for (const std::string prefix : {"", kAverage}) {
-        const TensorEntry* weight = file.find(prefix + layer + ".weight");
-        if (weight != nullptr) gains[prefix + layer + ".bias"] = product(file, *weight, gone);
+        if (file.find(prefix + layer + ".weight") == nullptr) continue;
+        gains[prefix + layer + ".bias"] = product(file, specs.at(layer + ".weight"), prefix, gone);
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "base/error.h"
@@ -79,16 +80,12 @@ class Scoring {
   void each_number(const std::string& name, bool with_gradient, Each each) const {
     constexpr int64_t kPart = 16 * kMomentBlock;
     const StateTensor& tensor = state_.at(name);
+    if (tensor.mask) return each_left(tensor, with_gradient, each);
     const int64_t columns = tensor.shape.size() > 1 ? tensor.count() / tensor.shape[0] : 1;
     std::vector<float> w(kPart), g(kPart);
     for (int64_t first = 0; first < tensor.count(); first += kPart) {
       const int64_t count = std::min(kPart, tensor.count() - first);
-      state_.read(tensor, first, w.data(), count);
-      if (with_gradient) {
-        constexpr auto kItem = static_cast<int64_t>(sizeof(float));
-        memory_.read(g.data(), plan_, plan_.program.at("grad." + name), first * kItem,
-                     count * kItem);
-      }
+      read_part(tensor, with_gradient, first, w.data(), g.data(), count);
       for (int64_t i = 0; i < count; ++i) {
         each((first + i) % columns, static_cast<double>(w[i]), static_cast<double>(g[i]));
       }
@@ -96,6 +93,36 @@ class Scoring {
   }
 
  private:
+  void read_part(const StateTensor& tensor, bool with_gradient, int64_t first, float* w, float* g,
+                 int64_t count) const {
+    constexpr auto kItem = static_cast<int64_t>(sizeof(float));
+    state_.read(tensor, first, w, count);
+    if (!with_gradient) return;
+    memory_.read(g, plan_, plan_.program.at("grad." + tensor.name), first * kItem, count * kItem);
+  }
+
+  // Of a sparse one, row by row.
+  template <typename Each>
+  void each_left(const StateTensor& tensor, bool with_gradient, Each each) const {
+    const StateTensor& mask = state_.at(kMask + tensor.name);
+    const int64_t columns = tensor.matrix[1], row_bytes = mask_bytes(columns);
+    std::vector<uint8_t> bits(static_cast<size_t>(row_bytes));
+    std::vector<float> w(static_cast<size_t>(columns)), g(static_cast<size_t>(columns));
+    int64_t first = 0;
+    for (int64_t row = 0; row < tensor.matrix[0]; ++row) {
+      state_.read_mask(mask, row * row_bytes, bits.data(), row_bytes);
+      int64_t count = 0, next = 0;
+      for (const uint8_t byte : bits) count += std::popcount(byte);
+      read_part(tensor, with_gradient, first, w.data(), g.data(), count);
+      for (int64_t k = 0; k < columns; ++k) {
+        if ((bits[k / 8] >> (k % 8) & 1) == 0) continue;
+        each(k, static_cast<double>(w[next]), static_cast<double>(g[next]));
+        ++next;
+      }
+      first += count;
+    }
+  }
+
   const Plan& plan_;
   RunMemory memory_;
   Executor executor_;

@@ -164,7 +164,7 @@ Amount parse_amount(const std::string& text, const std::string& where) {
   amount.text = text;
   if (whole) {
     amount.number = parse_int(text, where);
-    constexpr int64_t kMost = 1 << 24;
+    constexpr int64_t kMost = int64_t{1} << 44;
     if (amount.number >= 1 && amount.number <= kMost) return amount;
   } else {
     amount.share = parse_real(text, where);

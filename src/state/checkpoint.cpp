@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "base/error.h"
@@ -268,11 +267,10 @@ void load_mask(const SafetensorsReader& file, const TensorEntry& entry, State& s
     }
     std::copy_n(part.data() + row % together * row_bytes, row_bytes, bytes);
   });
-  const int64_t wanted = state.at(tensor.name.substr(std::strlen(kMask))).count();
-  if (left == wanted) return;
+  if (left == tensor.left) return;
   refuse(file, left < 0 ? fmt::format("{} has bits behind its last column", entry.name)
                         : fmt::format("{} leaves {} weights, wanted the model's {}", entry.name,
-                                      left, wanted));
+                                      left, tensor.left));
 }
 
 }  // namespace

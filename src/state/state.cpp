@@ -22,6 +22,7 @@ State::State(const Plan& plan, RunMemory& memory, const DitConfig& config, const
       if (!b.other.empty()) tensor.beside = program.at(b.other + param.name);
       if (param.sparse()) {
         tensor.matrix = param.shape;
+        tensor.left = param.left;
         tensor.mask = program.at(kMask + param.name);
       }
       if (tensor.is_mask()) tensor.shape = {param.rows(), mask_bytes(param.columns())};

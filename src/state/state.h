@@ -22,8 +22,9 @@ struct StateTensor {
   Coding coding;
   Buf values;       // that buffer
   Buf beside = {};  // what completes it
-  // Of a sparse one: the matrix that this is left of, and which elements are.
+  // Of a sparse one: the matrix that this is left of, how many of its elements are, and which.
   Shape matrix = {};
+  int64_t left = 0;
   Buf mask = {};
 
   int64_t count() const { return element_count(shape); }
