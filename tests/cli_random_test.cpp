@@ -26,6 +26,7 @@ class CliMemoryRandom : public CliTest {
                 "--seed",  std::to_string(below(1000)),
                 "--batch", std::to_string(1 + below(24)),
                 "--heads", one_of({"1", "2"})};
+    const bool two_heads = all.back() == "2";
     const int depth = chance(4) ? 30 + below(170) : 1 + below(8);
     all = all + Args{"--depth", std::to_string(depth)};
     all = all + Args{"--width", depth > 8 ? "16" : one_of({"16", "32", "64", "96"})};
@@ -36,6 +37,13 @@ class CliMemoryRandom : public CliTest {
     if (chance(3)) all = all + Args{"--offload", at("disk").string()};
     if (chance(4)) all = all + Args{"--allow", one_of({"bf16", "adam8,ema16", "fp16,grad16"})};
     if (chance(4)) all = all + Args{"--loader-threads", "2"};
+    const bool sparse = chance(5);
+    if (sparse) all = all + Args{"--density", one_of({"0.5", "0.1"})};
+    if (chance(5)) all = all + Args{"--l1", "0.1"};
+    if (chance(5) && !sparse) all = all + Args{"--group-lasso", "0.1"};
+    if (chance(4) && two_heads) {
+      all = all + Args{"--prune-to", "0.5", "--prune-end", "1", "--prune-every", "1"};
+    }
     all = all + (chance(3) ? Args{"--sample-every", "1", "--sample-steps", "2", "--count", "2"}
                            : Args{"--sample-every", "0"});
     return all;

@@ -130,7 +130,7 @@ TEST_F(OpThreads, WhatIsNotCutAsksNobody) {
 }
 
 TEST_F(OpThreads, NoOpIsForgotten) {
-  std::set<size_t> seen = {OpParams(Transfer{}).index(),
+  std::set<size_t> seen = {OpParams(Transfer{}).index(), OpParams(Exchange{}).index(),
                            OpParams(TakeSamples{}).index()};  // not the device's
   for (const OpParams& params : cut_ops()) seen.insert(params.index());
   for (const OpParams& params : whole_ops()) seen.insert(params.index());

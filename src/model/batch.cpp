@@ -29,7 +29,7 @@ Shape Batch::image(int64_t samples) const {
 }
 
 Buf Batch::of(Buf whole, const Part& part) {
-  if (!whole || micro_batch_count(spec_.batch, spec_.choices.micro_batch) == 1) return whole;
+  if (!whole || part.size == spec_.batch) return whole;
   Shape shape = b_.shape(whole);
   const int64_t each = element_count(shape) / shape[0];
   shape[0] = part.size;
@@ -49,7 +49,7 @@ void Batch::take(Taken& taken, const Part& part) {
     writes.push_back(taken.labels);
   }
   const int64_t n = config_.channels * config_.pixels();
-  b_.emit("samples", TakeSamples{part.size, n, feeding.type, labelled, part.first}, {}, writes);
+  b_.emit("samples", TakeSamples{part.size, n, feeding.type, labelled, part.first - spec_.share().first}, {}, writes);
 }
 
 Buf Batch::clean(const Part& part, const Taken& taken) {

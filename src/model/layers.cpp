@@ -45,12 +45,17 @@ Buf Params::gradient(Builder& b, const std::string& name) {
   if (!entry(name).gradient) {
     declare_gradient(b, name);
     const Buf made = entry(name).gradient;
+    if (begin_) {
+      begin_(entry(name).spec, made);
+      return made;
+    }
     b.emit("zero." + name, Zero{element_count(b.shape(made)), b.type(made)}, {}, {made});
   }
   return entry(name).gradient;
 }
 
 Params::Sum Params::gradient_sum(Builder& b, const std::string& name) {
+  if (begin_) return {gradient(b, name), false};
   const bool begins = !entry(name).gradient;
   if (begins) declare_gradient(b, name);
   return {entry(name).gradient, begins};

@@ -36,6 +36,10 @@ class Params {
   void start_gradients(Builder& b, const std::string& layer);
   void start_all_gradients(Builder& b);
 
+  // Where sums do not begin at zero: emits what brings the gradient's beginning. Not set: zeros.
+  using Begin = std::function<void(const ParamSpec& spec, Buf gradient)>;
+  void on_begin(Begin begin) { begin_ = std::move(begin); }
+
   // What happens when a gradient is complete and its weight has no further reader. Not set:
   // nothing.
   using Release = std::function<void(const ParamSpec& spec, Buf gradient)>;
@@ -59,6 +63,7 @@ class Params {
   Storage storage_;
   std::map<std::string, Entry> entries_;
   std::vector<std::string> order_;
+  Begin begin_;
   Release release_;
   bool wait_ = false;
   std::vector<std::string> waiting_;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "model/batch.h"
+#include "model/chain.h"
 #include "model/optimizer.h"
 #include "model/structure.h"
 
@@ -36,11 +37,13 @@ class StepWriter {
         specs_(parameters(config)),
         b_(kStepProgram, device),
         params_(b_, specs_, choices_.storage),
-        batch_(b_, config, spec) {
+        batch_(b_, config, spec),
+        chain_(b_, spec.place, specs_) {
     if (choices_.schedule.empty()) {
       choices_.schedule = plain_schedule(std::vector<KeepSet>(config.depth(), KeepSet::all()));
     }
-    for (const Part& part : micro_batches(spec.batch, choices_.micro_batch)) {
+    for (Part part : micro_batches(spec.share().count, choices_.micro_batch)) {
+      part.first += spec.share().first;
       parts_.emplace_back(part, config, params_);
     }
     b_.stack_lasting(choices_.layer_major);
@@ -64,6 +67,7 @@ class StepWriter {
       pass();
       emit_clip();
     } else {
+      if (!spec_.place.alone()) chain_sums();
       pass();
     }
     if (spec_.update && !release) update();
@@ -90,6 +94,17 @@ class StepWriter {
     Dit::Gradients gradient;
   };
 
+  void chain_sums() {
+    require(spec_.update && !choices_.release, "step: ranks without an update, or with release");
+    require(choices_.layer_major || !accumulates(), "step: a chain of ranks in batch order");
+    require(spec_.place.shard == Shard::off || spec_.group_lasso == 0,
+            "step: structures whose tensors lie with several ranks");
+    if (chain_.begins_elsewhere()) {
+      params_.on_begin([&](const ParamSpec& p, Buf g) { chain_.begin(p.name, g); });
+    }
+    params_.on_complete([&](const ParamSpec& p, Buf g) { chain_.complete(p, g); });
+  }
+
   // By buffer.
   std::vector<Home> homes() const {
     const Offload& offload = choices_.offload;
@@ -106,7 +121,9 @@ class StepWriter {
     return homes;
   }
 
-  bool accumulates() const { return micro_batch_count(spec_.batch, choices_.micro_batch) > 1; }
+  bool accumulates() const {
+    return micro_batch_count(spec_.share().count, choices_.micro_batch) > 1;
+  }
 
   Shape output_shape(int64_t samples) const {
     return {samples, config_.out_channels(), config_.image_size, config_.image_size};
@@ -114,7 +131,7 @@ class StepWriter {
 
   void declare_results() {
     loss_ = b_.buffer(kLoss, {1});
-    b_.emit("loss.zero", Zero{1}, {}, {loss_});
+    if (!chain_.begins_elsewhere()) b_.emit("loss.zero", Zero{1}, {}, {loss_});
     b_.output(loss_);
     if (!spec_.update) {
       output_ = b_.buffer(kOutput, output_shape(spec_.batch));
@@ -126,7 +143,7 @@ class StepWriter {
       if (spec.trained()) slots_[spec.name] = trained++;
     }
     for (const ParamSpec& spec : specs_) {
-      if (spec.trained()) declare_state(spec);
+      if (spec.trained() && chain_.owns(spec)) declare_state(spec);
     }
     norms_ = b_.buffer(kNorms, {trained}, Purpose::activation, DType::f64);
     clip_ = b_.buffer(kClip, {2});
@@ -151,6 +168,7 @@ class StepWriter {
     embed(way);
     for (const Action& action : choices_.schedule) {
       b_.mark();
+      if (action.kind == Action::Kind::turn) begin_loss();
       act(way, action);
     }
     b_.mark();
@@ -169,6 +187,7 @@ class StepWriter {
     };
     each_part(nullptr, [&](Way& way) { embed(way); });
     for (const Action& action : choices_.schedule) {
+      if (action.kind == Action::Kind::turn) begin_loss();
       const std::string layer = action.kind == Action::Kind::backward
                                     ? fmt::format("block{}", action.block)
                                     : std::string("final");
@@ -213,6 +232,10 @@ class StepWriter {
 
   void embed_backward(Way& way) {
     way.model.embed_backward(b_, network_input(way), way.gradient.dx, way.gradient.dsilu_c);
+  }
+
+  void begin_loss() {
+    if (chain_.begins_elsewhere()) chain_.begin(kLoss, loss_);
   }
 
   void turn(Way& way) {
@@ -326,16 +349,27 @@ class StepWriter {
     emit_update(spec, gradient, own);
   }
 
-  // Global norm, clip factor, AdamW and EMA of every trained tensor.
+  // Global norm, clip factor, AdamW and EMA of every trained tensor that is this rank's.
   void update() {
     b_.mark();
-    for (const ParamSpec& spec : specs_) {
-      if (spec.trained()) emit_norm(spec, params_.gradient(b_, spec.name));
-    }
+    const bool alone = spec_.place.alone();
+    const auto each = [&](auto body) {
+      for (const ParamSpec& spec : specs_) {
+        if (!spec.trained() || !chain_.owns(spec)) continue;
+        body(spec, alone ? params_.gradient(b_, spec.name) : chain_.whole(spec));
+      }
+    };
+    if (!alone) chain_.share_sum(kLoss, loss_);
+    if (!alone) chain_.finish();
+    each([&](const ParamSpec& spec, Buf gradient) { emit_norm(spec, gradient); });
+    if (spec_.place.shard != Shard::off) chain_.share_norms(norms_);
     emit_clip();
+    each([&](const ParamSpec& spec, Buf gradient) { emit_update(spec, gradient, clip_); });
     for (const ParamSpec& spec : specs_) {
-      if (spec.trained()) emit_update(spec, params_.gradient(b_, spec.name), clip_);
+      if (spec_.place.shard == Shard::off || !spec.trained()) continue;
+      chain_.share_weight(spec, params_.weight(spec.name));
     }
+    chain_.wait_for_sends();
   }
 
   const DitConfig& config_;
@@ -345,6 +379,7 @@ class StepWriter {
   Builder b_;
   Params params_;
   Batch batch_;
+  Chain chain_;
   std::vector<Way> parts_;
   Buf loss_, output_, norms_, clip_;               // what the host reads
   std::map<std::string, std::vector<Buf>> state_;  // weight, moments, average of each tensor

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "model/dit.h"
+#include "model/ranks.h"
 
 namespace ebb {
 
@@ -50,6 +51,9 @@ struct StepSpec {
   double l1 = 0, group_lasso = 0;
   Feeding feeding;
   Choices choices;
+  RankPlace place;  // the batch is that of all ranks; a feed has this rank's share
+
+  Share share() const { return place.share(batch); }
 };
 
 // Equal micro-batches run in a loop; what is left over is a part of its own.

@@ -168,7 +168,8 @@ double CostModel::Line::at(double x) const {
 double CostModel::seconds(const OpParams& params) const { return pace_ * op_seconds(params); }
 
 double CostModel::op_seconds(const OpParams& params) const {
-  if (std::holds_alternative<Transfer>(params) || std::holds_alternative<TakeSamples>(params)) {
+  if (std::holds_alternative<Transfer>(params) || std::holds_alternative<Exchange>(params) ||
+      std::holds_alternative<TakeSamples>(params)) {
     return 0;
   }
   const size_t table = table_of(params);

@@ -424,6 +424,26 @@ struct Transfer {
   double flops() const { return 0; }
 };
 
+// ---- ranks -----------------------------------------------------------------------------------
+
+// n elements to or from another rank, beside the ops, in two parts, so that what is on its way is
+// planned:
+//   send_begin  reads x (n)         send_end     reads x: taken from here on
+//   receive_begin  -> x (n)         receive_end  updates x: there from here on
+// Those of two ranks and one channel are matched in the order in which each side begins them.
+struct Exchange {
+  static constexpr const char* kName = "exchange";
+  enum class Part : uint8_t { send_begin, send_end, receive_begin, receive_end };
+  Part part;
+  int64_t n;
+  DType type = DType::f32;
+  int peer = 0, channel = 0;
+  bool begins() const { return part == Part::send_begin || part == Part::receive_begin; }
+  bool sends() const { return part == Part::send_begin || part == Part::send_end; }
+  int64_t bytes() const { return n * dtype_bytes(type); }
+  double flops() const { return 0; }
+};
+
 using OpParams =
     std::variant<TakeSamples, ReadSamples, FillNormal, DrawTimes, DropLabels, Diffuse, FillTime,
                  Patchify, Unpatchify, UnpatchifyBackward, AddPositions, TimeEmbed, LabelEmbed,
@@ -432,6 +452,7 @@ using OpParams =
                  AddGatedBackward, QkNorm, QkNormBackward, Attention, AttentionBackward, DdpmLoss,
                  FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW, Lion, Adafactor,
                  StructureSquares, Shrink, LabelsAndNull, Guide, DiffusionStep, FlowStep,
-                 ColumnSums, Transfer>;
+                 ColumnSums, Transfer,
+                 Exchange>;
 
 }  // namespace ebb

@@ -373,6 +373,13 @@ Signature of(const Transfer& op) {
   return {};
 }
 
+Signature of(const Exchange& op) {
+  const Arg x = typed(op.type, "x", {op.n});
+  if (op.sends()) return {{x}, {}, {}};
+  if (op.begins()) return {{}, {x}, {}};
+  return {{}, {}, {x}};
+}
+
 }  // namespace
 
 Signature signature(const OpParams& params) {

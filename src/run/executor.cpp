@@ -123,6 +123,10 @@ void Executor::call(int index, int64_t iteration, const Scalars& scalars, Device
     run_transfer(*transfer, op);
     return;
   }
+  if (const auto* exchange = std::get_if<Exchange>(&op.params)) {
+    run_exchange(*exchange, op, iteration);
+    return;
+  }
   if (const auto* take = std::get_if<TakeSamples>(&op.params)) {
     take_samples(*take, bound, iteration, memory);
     return;
@@ -168,6 +172,20 @@ void Executor::run_transfer(const Transfer& transfer, const Op& op) {
     case Transfer::Part::store_end:
       lane.wait(tickets_[op.reads[0].id]);
       return;
+  }
+}
+
+void Executor::run_exchange(const Exchange& exchange, const Op& op, int64_t iteration) {
+  require(peers_ != nullptr, "executor: {} is for another rank, and there is none", op.name);
+  const Buf x = !op.reads.empty() ? op.reads[0] : !op.writes.empty() ? op.writes[0] : op.updates[0];
+  if (!exchange.begins()) return peers_->wait(tickets_[x.id]);
+  const Place at = place(x, iteration);
+  std::byte* const bytes = memory_.device().host(at.piece) + at.offset;
+  if (exchange.sends()) {
+    device_.wait();  // for what is to be sent
+    tickets_[x.id] = peers_->send(exchange.peer, exchange.channel, bytes, exchange.bytes());
+  } else {
+    tickets_[x.id] = peers_->receive(exchange.peer, exchange.channel, bytes, exchange.bytes());
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "plan/plan.h"
 #include "program/feed.h"
+#include "program/peer_lane.h"
 #include "run/run_memory.h"
 
 namespace ebb {
@@ -32,7 +33,10 @@ class Executor {
   // Where the program's samples come from, if it takes any; it must outlive the last run.
   void take_from(Feed& feed) { feed_ = &feed; }
 
-  // Returns when all is done. What a feed or a lane fails with ends the run where it is: nothing
+  // The other ranks, if the program exchanges anything with them; they must outlive the last run.
+  void exchange_with(PeerLane& peers) { peers_ = &peers; }
+
+  // Returns when all is done. What a feed, a lane or a rank fails with ends the run where it is: nothing
   // behind that op has happened.
   void run(const Scalars& scalars);
 
@@ -82,6 +86,7 @@ class Executor {
   void run_op(int index, int64_t iteration, const Scalars& scalars);
   void call(int index, int64_t iteration, const Scalars& scalars, DeviceMemory& memory);
   void run_transfer(const Transfer& transfer, const Op& op);
+  void run_exchange(const Exchange& exchange, const Op& op, int64_t iteration);
   void take_samples(const TakeSamples& take, const Bound& bound, int64_t iteration,
                     DeviceMemory& memory);
   void run_op_checked(int index, int64_t iteration, const Scalars& scalars);
@@ -93,6 +98,7 @@ class Executor {
   RunMemory& memory_;
   Mode mode_;
   Feed* feed_ = nullptr;
+  PeerLane* peers_ = nullptr;
   std::vector<Bound> bound_;
   std::vector<Lane::Ticket> tickets_;  // by buffer in memory: of its last transfer
   int64_t peak_bytes_ = 0;

@@ -105,6 +105,8 @@ void Executor::run_op_checked(int index, int64_t iteration, const Scalars& scala
     }
     return;
   }
+  require(!std::holds_alternative<Exchange>(op.params),
+          "debug-memory: {} is for another rank, which writes when it likes", op.name);
   const auto at = [&](int64_t offset) {  // a byte of the arena
     const Place place = memory_.limits().place(offset);
     return memory_.device().host(place.piece) + place.offset;

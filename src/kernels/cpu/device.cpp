@@ -22,6 +22,7 @@ namespace ebb {
 
 void cpu::run(const TakeSamples&, const Call&) { throw Bug("samples: asked of the CPU"); }
 void cpu::run(const Transfer&, const Call&) { throw Bug("transfer: given to the CPU"); }
+void cpu::run(const Exchange&, const Call&) { throw Bug("exchange: given to the CPU"); }
 
 void cpu::run_op(const OpParams& params, const Call& call) {
   std::visit([&](const auto& op) { run(op, call); }, params);

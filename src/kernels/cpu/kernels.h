@@ -53,7 +53,8 @@ void run(const Guide& op, const Call& call);
 void run(const DiffusionStep& op, const Call& call);
 void run(const FlowStep& op, const Call& call);
 void run(const ColumnSums& op, const Call& call);
-[[noreturn]] void run(const Transfer& op, const Call& call);  // a file is not this device's
+[[noreturn]] void run(const Transfer& op, const Call& call);  // a file is not this device's,
+[[noreturn]] void run(const Exchange& op, const Call& call);  // nor is another rank
 
 // Bytes that dissolve with the op. No overload: none.
 template <typename AnyOp>

@@ -73,4 +73,8 @@ void reference(const Transfer& op, const Refs<T>& r) {
   if (op.begins()) std::copy_n(r.reads[0], op.n, r.writes[0]);
 }
 
+// There is nobody else.
+template <typename T>
+void reference(const Exchange&, const Refs<T>&) {}
+
 }  // namespace ebb
