@@ -1,0 +1,203 @@
+// A program for ranks to run, for comm_test.cpp: mpiexec -n 4 ebb_comm_probe WHAT [NUMBER]. It ends
+// as ebb does: with an `error:` line and the error's code.
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <thread>
+
+#include "base/error.h"
+#include "comm/launcher.h"
+#include "peers_exchange.h"
+
+namespace ebb {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Bytes = std::vector<std::byte>;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Resident bytes that belong to this process alone, and in all.
+std::string memory() {
+  std::ifstream status("/proc/self/status");
+  std::string text;
+  for (std::string line; std::getline(status, line);) {
+    for (const char* name : {"RssAnon:", "RssFile:", "RssShmem:"}) {
+      if (line.rfind(name, 0) != 0) continue;
+      text += fmt::format(" {} {:.1f} MiB", name, std::atof(line.c_str() + 9) / 1024);
+    }
+  }
+  return text;
+}
+
+void say(const Peers& peers, const std::string& what) {
+  std::cout << fmt::format("rank {}: {}\n", peers.rank(), what) << std::flush;
+}
+
+void wait_all(Peers& peers, const std::vector<Peers::Ticket>& tickets) {
+  for (const auto ticket : tickets) peers.wait(ticket);
+}
+
+// 0 to 1 and back.
+void measure(Peers& peers) {
+  uint64_t word = 0;
+  constexpr int kRounds = 2000;
+  const auto start = Clock::now();
+  for (int i = 0; i < kRounds && peers.rank() < 2; ++i) {
+    if (peers.rank() == 0) {
+      peers.wait(peers.send(1, 0, &word, 8));
+      peers.wait(peers.receive(1, 0, &word, 8));
+    } else {
+      peers.wait(peers.receive(0, 0, &word, 8));
+      peers.wait(peers.send(0, 0, &word, 8));
+    }
+  }
+  if (peers.rank() == 0) {
+    say(peers, fmt::format("round trip {:.1f} us", seconds_since(start) / kRounds * 1e6));
+  }
+  Bytes bytes(100'000'000);
+  for (int round = 0; round < 3 && peers.rank() < 2; ++round) {
+    const auto begun = Clock::now();
+    peers.wait(peers.rank() == 0 ? peers.send(1, 1, bytes.data(), bytes.size())
+                                 : peers.receive(0, 1, bytes.data(), bytes.size()));
+    say(peers, fmt::format("100 MB in {:.1f} ms", seconds_since(begun) * 1e3));
+  }
+}
+
+// 100 MB to the next rank, through 4 MB, received late: nobody may keep them in memory meanwhile.
+void memory_of(Peers& peers) {
+  say(peers, "at the start" + memory());
+  Bytes out(4'000'000), in(4'000'000);
+  const int next = (peers.rank() + 1) % peers.size();
+  const int before = (peers.rank() + peers.size() - 1) % peers.size();
+  for (int i = 0; i < 25; ++i) {
+    const auto sent = peers.send(next, 0, out.data(), out.size());
+    if (i % 5 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    wait_all(peers, {sent, peers.receive(before, 0, in.data(), in.size())});
+  }
+  say(peers, "after 100 MB" + memory());
+}
+
+// Rank 0 lets the others wait.
+void idle(Peers& peers) {
+  if (peers.rank() == 0) std::this_thread::sleep_for(std::chrono::seconds(2));
+  const auto cpu = [] {
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    return used.ru_utime.tv_sec + used.ru_stime.tv_sec +
+           1e-6 * static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+  };
+  const double before = cpu();
+  const auto start = Clock::now();
+  uint64_t word = 0;
+  if (peers.rank() == 0) {
+    for (int r = 1; r < peers.size(); ++r) peers.wait(peers.send(r, 0, &word, 8));
+  } else {
+    peers.wait(peers.receive(0, 0, &word, 8));
+    say(peers, fmt::format("waited {:.2f} s cpu {:.4f} s", seconds_since(start), cpu() - before));
+  }
+}
+
+// The last rank wants another number of bytes than rank 0 sends; the ranks between wait for both.
+void disagree(Peers& peers, int64_t more) {
+  const int last = peers.size() - 1;
+  const int64_t n = 3'000'000;
+  Bytes bytes(n + 10'000'000);
+  if (peers.rank() == 0) {
+    peers.wait(peers.send(last, 5, bytes.data(), n));
+    peers.wait(peers.receive(last, 6, bytes.data(), 1));
+  } else if (peers.rank() == last) {
+    peers.wait(peers.receive(0, 5, bytes.data(), n + more));
+    peers.wait(peers.send(0, 6, bytes.data(), 1));
+  } else {
+    peers.wait(peers.receive(0, 1, bytes.data(), 1));
+  }
+}
+
+// Steps without end: messages, work, flags. Says when it is under way.
+void endless(Peers& peers) {
+  say(peers, fmt::format("pid {}", getpid()));
+  for (uint64_t step = 0;; ++step) {
+    random_exchange(peers, step, 12, 300'000);
+    std::this_thread::sleep_for(std::chrono::milliseconds(step % 7));
+    peers.any(step);
+  }
+}
+
+// A ring of receives: a program that is wrong.
+void standstill(Peers& peers) {
+  uint64_t word = 0;
+  peers.wait(peers.receive((peers.rank() + 1) % peers.size(), 3, &word, 8));
+}
+
+void give_up(Peers& peers) {
+  if (peers.rank() == peers.size() - 1) fail(Exit::data, "data: photo 17 cannot be read");
+  standstill(peers);
+}
+
+void told(Peers& peers) {
+  const std::string own(1000 * peers.rank(), static_cast<char>('a' + peers.rank() % 26));
+  const auto all = peers.tell_all(own);
+  for (int r = 0; r < peers.size(); ++r) {
+    const std::string expected(1000 * r, static_cast<char>('a' + r % 26));
+    if (all.at(r) != expected) fail(Exit::data, fmt::format("told: rank {}'s text", r));
+  }
+  if (peers.any(uint64_t{1} << peers.rank()) != (uint64_t{1} << peers.size()) - 1) {
+    fail(Exit::data, "told: flags");
+  }
+}
+
+void run(Peers& peers, const std::string& what, int64_t number) {
+  if (what == "exchange") {
+    const int64_t sent =
+        random_exchange(peers, number, 60, 3 * (2 << 20)) + edge_sizes_exchange(peers, 50'000'000);
+    if (sent != peers.sent_bytes()) {
+      fail(Exit::data, fmt::format("sent {} bytes, counted {}", sent, peers.sent_bytes()));
+    }
+    told(peers);
+  }
+  if (what == "measure") measure(peers);
+  if (what == "memory") memory_of(peers);
+  if (what == "idle") idle(peers);
+  if (what == "disagree") disagree(peers, number);
+  if (what == "endless") endless(peers);
+  if (what == "standstill") standstill(peers);
+  if (what == "give_up") give_up(peers);
+}
+
+int main_of(const std::vector<std::string>& words) {
+  std::unique_ptr<Peers> peers;
+  try {
+    PeerOptions options;
+    if (const char* text = std::getenv("EBB_PROBE_TIMEOUT")) {
+      options.timeout = std::chrono::milliseconds(std::atoi(text));
+    }
+    peers = open_peers(launcher(), options);
+    run(*peers, words.at(0), words.size() > 1 ? std::atoll(words[1].c_str()) : 0);
+    peers->leave();
+    say(*peers, "done");
+    return 0;
+  } catch (const Error& error) {
+    std::cerr << fmt::format("rank {}: error: {}\n  {}\n", launcher().rank, error.what(),
+                             error.hint())
+              << std::flush;
+    if (peers) peers->abandon(error.what());
+    _exit(static_cast<int>(error.code()));
+  }
+}
+
+}  // namespace
+}  // namespace ebb
+
+int main(int argc, char** argv) { return ebb::main_of({argv + 1, argv + argc}); }
