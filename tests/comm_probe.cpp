@@ -1,7 +1,10 @@
 // A program for ranks to run, for comm_test.cpp: mpiexec -n 4 ebb_comm_probe WHAT [NUMBER]. It ends
-// as ebb does: with an `error:` line and the error's code.
+// as ebb does: with an `error:` line, on stderr or in EBB_PROBE_RECORDS/error.RANK, and its code.
 #include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -125,10 +128,13 @@ void disagree(Peers& peers, int64_t more) {
   }
 }
 
-// Steps without end: messages, work, flags. Says when it is under way.
+// Steps without end: messages, work, flags. Notes when it is under way.
 void endless(Peers& peers) {
-  say(peers, fmt::format("pid {}", getpid()));
   for (uint64_t step = 0;; ++step) {
+    const char* folder = std::getenv("EBB_PROBE_RECORDS");
+    if (step == 1 && folder != nullptr) {
+      std::ofstream(fmt::format("{}/ready.{}", folder, peers.rank())) << "ready" << std::endl;
+    }
     random_exchange(peers, step, 12, 300'000);
     std::this_thread::sleep_for(std::chrono::milliseconds(step % 7));
     peers.any(step);
@@ -189,15 +195,46 @@ int main_of(const std::vector<std::string>& words) {
     say(*peers, "done");
     return 0;
   } catch (const Error& error) {
-    std::cerr << fmt::format("rank {}: error: {}\n  {}\n", launcher().rank, error.what(),
-                             error.hint())
-              << std::flush;
+    const char* folder = std::getenv("EBB_PROBE_RECORDS");
+    std::ofstream file;
+    if (folder != nullptr) file.open(fmt::format("{}/error.{}", folder, launcher().rank));
+    (folder != nullptr ? file : std::cerr)
+        << fmt::format("rank {}: error: {}\n  {}\n", launcher().rank, error.what(), error.hint())
+        << std::flush;
     if (peers) peers->abandon(error.what());
     _exit(static_cast<int>(error.code()));
   }
 }
 
+// Launchers do not say how each rank ended, and kill those that are left. So a rank is a child of
+// the process that the launcher knows, which outlives whatever signals can do and notes in a folder
+// which process it was and how it ended: its code, or 0 - signal.
+int main_recorded(const std::string& folder, const std::vector<std::string>& words) {
+  const std::string end = "." + std::to_string(launcher().rank);
+  const pid_t parent = getpid();
+  sigset_t all, before;
+  sigfillset(&all);
+  sigprocmask(SIG_BLOCK, &all, &before);
+  const pid_t rank = fork();
+  if (rank == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    if (getppid() != parent) _exit(1);
+    return main_of(words);
+  }
+  std::ofstream(folder + "/pid" + end) << rank << std::endl;
+  int status = 0;
+  while (waitpid(rank, &status, 0) < 0) continue;
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  std::ofstream(folder + "/code" + end) << code << std::endl;
+  return code >= 0 ? code : 128 - code;
+}
+
 }  // namespace
 }  // namespace ebb
 
-int main(int argc, char** argv) { return ebb::main_of({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const char* folder = std::getenv("EBB_PROBE_RECORDS");
+  return folder != nullptr ? ebb::main_recorded(folder, words) : ebb::main_of(words);
+}

@@ -116,12 +116,13 @@ void Liveness::watch() {
       beat();
       next = Clock::now() + beat_every(settings_.options);
     }
-    sleep_until_something_comes(next);
     // All that has come is heard before anybody is judged: this process may have been stopped.
     for (size_t i = 0; i < peers_.size(); ++i) hear(static_cast<int>(i));
     give_notice();
     if (leaving_ && may_go()) return;
     if (!lost_) judge();
+    // Last, for notes may have come with the greeting already.
+    sleep_until_something_comes(next);
   }
 }
 
