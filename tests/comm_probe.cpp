@@ -31,17 +31,21 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Resident bytes that belong to this process alone, and in all.
-std::string memory() {
+double resident_mebibytes(const char* kind) {
   std::ifstream status("/proc/self/status");
-  std::string text;
-  for (std::string line; std::getline(status, line);) {
-    for (const char* name : {"RssAnon:", "RssFile:", "RssShmem:"}) {
-      if (line.rfind(name, 0) != 0) continue;
-      text += fmt::format(" {} {:.1f} MiB", name, std::atof(line.c_str() + 9) / 1024);
-    }
+  for (std::string word; status >> word;) {
+    if (word != kind) continue;
+    double kibibytes = 0;
+    status >> kibibytes;
+    return kibibytes / 1024;
   }
-  return text;
+  return 0;
+}
+
+std::string memory() {
+  return fmt::format(": {:.1f} MiB of its own, {:.1f} shared, {:.1f} of files",
+                     resident_mebibytes("RssAnon:"), resident_mebibytes("RssShmem:"),
+                     resident_mebibytes("RssFile:"));
 }
 
 void say(const Peers& peers, const std::string& what) {
@@ -79,17 +83,21 @@ void measure(Peers& peers) {
 }
 
 // 100 MB to the next rank, through 4 MB, received late: nobody may keep them in memory meanwhile.
-void memory_of(Peers& peers) {
+void memory_of(Peers& peers, const std::string& before_mpi) {
+  say(peers, "before MPI" + before_mpi);
   say(peers, "at the start" + memory());
-  Bytes out(4'000'000), in(4'000'000);
+  constexpr int64_t kBytes = 4'000'000;
+  Bytes out(kBytes), in(kBytes);
+  const double before_traffic = resident_mebibytes("RssAnon:");
   const int next = (peers.rank() + 1) % peers.size();
   const int before = (peers.rank() + peers.size() - 1) % peers.size();
   for (int i = 0; i < 25; ++i) {
-    const auto sent = peers.send(next, 0, out.data(), out.size());
+    const auto sent = peers.send(next, 0, out.data(), kBytes);
     if (i % 5 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    wait_all(peers, {sent, peers.receive(before, 0, in.data(), in.size())});
+    wait_all(peers, {sent, peers.receive(before, 0, in.data(), kBytes)});
   }
-  say(peers, "after 100 MB" + memory());
+  say(peers, fmt::format("100 MB of traffic have taken {:.1f} MiB; 8 MB are the messages{}",
+                         resident_mebibytes("RssAnon:") - before_traffic, memory()));
 }
 
 // Rank 0 lets the others wait.
@@ -164,7 +172,7 @@ void told(Peers& peers) {
   }
 }
 
-void run(Peers& peers, const std::string& what, int64_t number) {
+void run(Peers& peers, const std::string& what, int64_t number, const std::string& before_mpi) {
   if (what == "exchange") {
     const int64_t sent =
         random_exchange(peers, number, 60, 3 * (2 << 20)) + edge_sizes_exchange(peers, 50'000'000);
@@ -174,7 +182,7 @@ void run(Peers& peers, const std::string& what, int64_t number) {
     told(peers);
   }
   if (what == "measure") measure(peers);
-  if (what == "memory") memory_of(peers);
+  if (what == "memory") memory_of(peers, before_mpi);
   if (what == "idle") idle(peers);
   if (what == "disagree") disagree(peers, number);
   if (what == "endless") endless(peers);
@@ -189,8 +197,9 @@ int main_of(const std::vector<std::string>& words) {
     if (const char* text = std::getenv("EBB_PROBE_TIMEOUT")) {
       options.timeout = std::chrono::milliseconds(std::atoi(text));
     }
+    const std::string before_mpi = memory();
     peers = open_peers(launcher(), options);
-    run(*peers, words.at(0), words.size() > 1 ? std::atoll(words[1].c_str()) : 0);
+    run(*peers, words.at(0), words.size() > 1 ? std::atoll(words[1].c_str()) : 0, before_mpi);
     peers->leave();
     say(*peers, "done");
     return 0;

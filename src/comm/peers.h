@@ -25,7 +25,8 @@ std::string described(const PeerMessage& message);  // "to send 8 bytes to rank 
 //   different channels, pairs and directions do not wait for each other.
 // - A send completes only after the receiver has begun to take it: nothing is buffered, so what
 //   finishes here finishes under any buffering.
-// - The bytes belong to the transfer from send() or receive() until its wait() returns or throws.
+// - The bytes belong to the transfer from send() or receive() until its wait() returns or throws. A
+//   rank that cannot go on while transfers are open calls abandon() before it lets their bytes go.
 // - Both sides say how many bytes there are. If they do not agree, every rank's wait() throws.
 // - Once a rank is lost - it ended, or has been silent for the time-out - every wait(), tell_all()
 //   and any() of every other rank throws Exit::peer and names it. Nothing more can be sent then.
