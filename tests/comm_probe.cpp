@@ -172,6 +172,19 @@ void told(Peers& peers) {
   }
 }
 
+// A send is not over before its receiver asks for it, however small it is.
+void send_to_a_sleeper(Peers& peers) {
+  const auto start = Clock::now();
+  uint64_t word = 0;
+  if (peers.rank() == 0) {
+    peers.wait(peers.send(1, 2, &word, 8));
+    if (seconds_since(start) < 0.25) fail(Exit::data, "a send was over before it was received");
+  } else if (peers.rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    peers.wait(peers.receive(0, 2, &word, 8));
+  }
+}
+
 void run(Peers& peers, const std::string& what, int64_t number, const std::string& before_mpi) {
   if (what == "exchange") {
     const int64_t sent =
@@ -180,6 +193,7 @@ void run(Peers& peers, const std::string& what, int64_t number, const std::strin
       fail(Exit::data, fmt::format("sent {} bytes, counted {}", sent, peers.sent_bytes()));
     }
     told(peers);
+    send_to_a_sleeper(peers);
   }
   if (what == "measure") measure(peers);
   if (what == "memory") memory_of(peers, before_mpi);

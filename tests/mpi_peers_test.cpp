@@ -19,14 +19,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Every rank a thread; what each of them threw, "" if nothing. A rank that fails gives up.
+// Every rank a thread; what each of them threw, "" if nothing. A rank that fails gives up, and
+// stays until all have, as the contract has it.
 std::vector<std::string> on_ranks(FakeMpi& mpi, int n, std::chrono::milliseconds timeout,
                                   const std::function<void(Peers&)>& each) {
   std::vector<std::string> said(n);
   std::vector<std::thread> threads;
+  std::vector<std::unique_ptr<MpiPeers>> all(n);
   for (int r = 0; r < n; ++r) {
     threads.emplace_back([&, r] {
-      std::unique_ptr<MpiPeers> peers;
+      std::unique_ptr<MpiPeers>& peers = all[r];
       try {
         peers = std::make_unique<MpiPeers>(mpi[r], PeerOptions{timeout});
         EXPECT_EQ(peers->rank(), r);
@@ -67,8 +69,10 @@ TEST(MpiPeers, SizesThatDisagreeAreAnErrorOfEveryRank) {
                               {kPieceBytes + 1, kPieceBytes + 2}};
   for (const auto& [sent, wanted] : sizes) {
     FakeMpi mpi(3);
+    std::vector<std::vector<std::byte>> memory(3);
     const auto said = on_ranks(mpi, 3, 400ms, [&, n = sent, m = wanted](Peers& peers) {
-      std::vector<std::byte> bytes(std::max(n, m) + 1, std::byte{3});
+      std::vector<std::byte>& bytes = memory[peers.rank()];
+      bytes.assign(std::max(n, m) + 1, std::byte{3});
       if (peers.rank() == 0) peers.wait(peers.send(1, 9, bytes.data(), n));
       if (peers.rank() == 1) {
         const auto ticket = peers.receive(0, 9, bytes.data(), m);

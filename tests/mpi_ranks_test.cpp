@@ -212,11 +212,11 @@ void MpiRanks::lose_one(int signal, uint64_t seed, bool patient) {
 }
 
 TEST_P(MpiRanks, AKilledRankEndsTheOthersByNameWithTheirCode) {
-  for (uint64_t seed = 0; seed < 10 && !HasFailure(); ++seed) lose_one(SIGKILL, seed, true);
+  for (uint64_t seed = 0; seed < 5 && !HasFailure(); ++seed) lose_one(SIGKILL, seed, true);
 }
 
 TEST_P(MpiRanks, AStoppedRankEndsTheOthersByNameWithTheirCode) {
-  for (uint64_t seed = 100; seed < 110 && !HasFailure(); ++seed) lose_one(SIGSTOP, seed, true);
+  for (uint64_t seed = 100; seed < 105 && !HasFailure(); ++seed) lose_one(SIGSTOP, seed, true);
 }
 
 // Launchers as they are kill whoever is left, at once or as soon as the first one has ended: what

@@ -35,7 +35,7 @@ Clock::duration pause_after(Clock::duration waited) {
 
 // What the two threads share. It outlives a worker whose thread hangs in MPI.
 struct MpiWorker::Shared {
-  explicit Shared(const EbbMpi& calls) : mpi(calls) {}
+  explicit Shared(const EbbMpi& calls) : mpi(calls), exchange(calls) {}
 
   const EbbMpi& mpi;
   std::mutex mutex;
@@ -52,11 +52,14 @@ struct MpiWorker::Shared {
   bool parked = false;  // the thread calls MPI no more
 
   void start(std::unique_lock<std::mutex>& lock);
-  void work(std::unique_lock<std::mutex>& lock, Exchange& exchange);
-  void take_orders(std::unique_lock<std::mutex>& lock, Exchange& exchange);
-  void look(std::unique_lock<std::mutex>& lock, Exchange& exchange);
+  void work(std::unique_lock<std::mutex>& lock);
+  void take_orders(std::unique_lock<std::mutex>& lock);
+  void look(std::unique_lock<std::mutex>& lock);
   void finish(std::unique_lock<std::mutex>& lock);
 
+  // Of the thread alone. After a loss MPI still knows places in it, so it does not end with the
+  // thread.
+  Exchange exchange;
   Clock::time_point last_move = Clock::now();
   std::vector<Peers::Ticket> complete;
 };
@@ -76,16 +79,16 @@ void MpiWorker::Shared::start(std::unique_lock<std::mutex>& lock) {
   done.notify_all();
 }
 
-void MpiWorker::Shared::work(std::unique_lock<std::mutex>& lock, Exchange& exchange) {
+void MpiWorker::Shared::work(std::unique_lock<std::mutex>& lock) {
   while (order == Order::work && !failure && !trouble) {
-    take_orders(lock, exchange);
+    take_orders(lock);
     if (exchange.idle() || failure) continue;
-    look(lock, exchange);
+    look(lock);
   }
 }
 
 // Sleeps until there is something to do.
-void MpiWorker::Shared::take_orders(std::unique_lock<std::mutex>& lock, Exchange& exchange) {
+void MpiWorker::Shared::take_orders(std::unique_lock<std::mutex>& lock) {
   const auto called = [&] { return !queue.empty() || order != Order::work || failure; };
   if (exchange.idle()) {
     asked.wait(lock, called);
@@ -98,7 +101,7 @@ void MpiWorker::Shared::take_orders(std::unique_lock<std::mutex>& lock, Exchange
   }
 }
 
-void MpiWorker::Shared::look(std::unique_lock<std::mutex>& lock, Exchange& exchange) {
+void MpiWorker::Shared::look(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   std::optional<Error> found;
   bool moved = false;
@@ -133,10 +136,9 @@ void MpiWorker::Shared::finish(std::unique_lock<std::mutex>& lock) {
 void MpiWorker::run(const std::shared_ptr<Shared>& shared) {
   // Sleeps of a few microseconds are meant: the system would round them up to 50 more.
   prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
-  Exchange exchange(shared->mpi);
   std::unique_lock<std::mutex> lock(shared->mutex);
   shared->start(lock);
-  shared->work(lock, exchange);
+  shared->work(lock);
   if (shared->order == Shared::Order::finish && !shared->failure && !shared->trouble)
     shared->finish(lock);
   shared->parked = true;

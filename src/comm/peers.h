@@ -64,7 +64,8 @@ class Peers {
   // The end of a rank that cannot go on: tells the others why, if they do not know of a loss
   // already, and gives all ranks half a second to say what they have to say, since launchers kill
   // whoever is left when the first process ends. MPI is not shut down, for that would wait for the
-  // lost: the process has to end with _exit(), without exit handlers or MPI's own.
+  // lost: the process has to end with _exit(), without exit handlers or MPI's own, and this stays
+  // where it is until then.
   virtual void abandon(const std::string& why) = 0;
 
  protected:
