@@ -30,6 +30,8 @@ class FakeMpi {
   void hang(int rank, bool on) { ranks_.at(rank)->hangs = on; }
   // The largest message that was asked for.
   int64_t largest() const { return largest_; }
+  // Sends that were in flight at the same time, at most, between two ranks on one tag.
+  size_t most_at_once() const { return most_at_once_; }
 
  private:
   struct Side {
@@ -78,6 +80,7 @@ class FakeMpi {
     Queue& queue = own.all.queues_[{from, to, tag}];
     const Side side{own.rank, own.slot(), bytes, n};
     (own.rank == from ? queue.sends : queue.receives).push_back(side);
+    own.all.most_at_once_ = std::max(own.all.most_at_once_, queue.sends.size());
     return side.slot;
   }
   static int send_one(void* self, int to, int tag, const void* bytes, int n) {
@@ -117,6 +120,7 @@ class FakeMpi {
   std::map<std::tuple<int, int, int>, Queue> queues_;  // from, to, tag
   std::vector<std::unique_ptr<Rank>> ranks_;
   int64_t largest_ = 0;
+  size_t most_at_once_ = 0;
 };
 
 }  // namespace ebb

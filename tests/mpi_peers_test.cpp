@@ -59,6 +59,25 @@ TEST(MpiPeers, BytesArriveRightInPiecesThatWereAgreedOn) {
   EXPECT_EQ(mpi.largest(), kPieceBytes);
 }
 
+// However many sends are begun before anybody receives: what MPI keeps of them is bounded.
+TEST(MpiPeers, FewMessagesAreInFlightAtATime) {
+  FakeMpi mpi(2);
+  const auto said = on_ranks(mpi, 2, 60s, [](Peers& peers) {
+    std::vector<int> words(500);
+    std::vector<Peers::Ticket> tickets;
+    if (peers.rank() == 1) std::this_thread::sleep_for(100ms);
+    for (int i = 0; i < 500; ++i) {
+      if (peers.rank() == 0) words[i] = i;
+      tickets.push_back(peers.rank() == 0 ? peers.send(1, 0, &words[i], sizeof(int))
+                                          : peers.receive(0, 0, &words[i], sizeof(int)));
+    }
+    for (const auto ticket : tickets) peers.wait(ticket);
+    for (int i = 0; i < 500; ++i) EXPECT_EQ(words[i], i);
+  });
+  EXPECT_EQ(said, std::vector<std::string>(2));
+  EXPECT_EQ(mpi.most_at_once(), static_cast<size_t>(kMessagesAtOnce));
+}
+
 TEST(MpiPeers, SizesThatDisagreeAreAnErrorOfEveryRank) {
   const int64_t sizes[][2] = {{10, 11},
                               {0, 1},

@@ -23,8 +23,7 @@ static_assert(2 * Peers::kControl + 1 <= 32767);
 
 void Exchange::begin(Peers::Ticket ticket, const PeerMessage& message) {
   transfers_.push_back({ticket, message, nullptr, 0, 0, false, ""});
-  const Stream stream{message.sends, message.peer, message.channel};
-  waiting_[stream].push_back(std::prev(transfers_.end()));
+  streams_[stream_of(message)].waiting.push_back(std::prev(transfers_.end()));
 }
 
 bool Exchange::work(std::vector<Peers::Ticket>& done) {
@@ -39,32 +38,45 @@ bool Exchange::work(std::vector<Peers::Ticket>& done) {
     finish_part(done_[i]);
     if (transfer->started > 0 || !transfer->all_begun()) continue;
     done.push_back(transfer->ticket);
-    free_heads_.push_back(std::move(transfer->head));
-    transfers_.erase(transfer);
+    finish(transfer);
   }
   return moved || count > 0;
 }
 
 bool Exchange::start_more(bool sends) {
   bool moved = false;
-  for (auto at = waiting_.begin(); at != waiting_.end();) {
-    auto& [stream, queue] = *at;
-    while (std::get<0>(stream) == sends && !queue.empty()) {
-      const Place transfer = queue.front();
-      if (transfer->head == nullptr) {
-        start_head(transfer);
-        moved = true;
-      }
-      while (!transfer->all_begun() && transfer->started < kPiecesAtOnce) {
-        start_piece(transfer);
-        moved = true;
-      }
-      if (!transfer->all_begun()) break;
-      queue.pop_front();
+  for (auto& [name, stream] : streams_) {
+    if (std::get<0>(name) != sends) continue;
+    while (!stream.waiting.empty() && stream.begun < kMessagesAtOnce) {
+      moved = start_first(stream) || moved;
+      if (!stream.waiting.front()->all_begun()) break;
+      stream.waiting.pop_front();
+      ++stream.begun;
     }
-    at = queue.empty() ? waiting_.erase(at) : std::next(at);
   }
   return moved;
+}
+
+// As much of the stream's first message as may be in flight.
+bool Exchange::start_first(Stream& stream) {
+  const Place transfer = stream.waiting.front();
+  bool moved = false;
+  if (transfer->head == nullptr) {
+    start_head(transfer);
+    moved = true;
+  }
+  while (!transfer->all_begun() && transfer->started < kPiecesAtOnce) {
+    start_piece(transfer);
+    moved = true;
+  }
+  return moved;
+}
+
+void Exchange::finish(Place transfer) {
+  const auto at = streams_.find(stream_of(transfer->message));
+  if (--at->second.begun == 0 && at->second.waiting.empty()) streams_.erase(at);
+  free_heads_.push_back(std::move(transfer->head));
+  transfers_.erase(transfer);
 }
 
 void Exchange::start_head(Place transfer) {

@@ -24,7 +24,8 @@ namespace ebb {
 // piece is large enough for that, and all sends are synchronous.
 inline constexpr int64_t kPieceBytes = 2 << 20;
 inline constexpr int64_t kSmallBytes = 4080;
-inline constexpr int kPiecesAtOnce = 4;  // of one message
+inline constexpr int kPiecesAtOnce = 4;    // of one message
+inline constexpr int kMessagesAtOnce = 4;  // of one stream: each has a head, here and in MPI
 
 class Exchange {
  public:
@@ -58,20 +59,29 @@ class Exchange {
     int64_t bytes = -1;  // of a piece; -1: the head
   };
   // Messages of one direction, pair and channel start in order: pieces have no other name.
-  using Stream = std::tuple<bool, int, int>;
+  using StreamName = std::tuple<bool, int, int>;
+  struct Stream {
+    std::deque<Place> waiting;  // not begun in full; of these only the first may have begun
+    int begun = 0;              // in full, and not complete
+  };
+  static StreamName stream_of(const PeerMessage& message) {
+    return {message.sends, message.peer, message.channel};
+  }
 
   bool start_more(bool sends);
+  bool start_first(Stream& stream);
   void start_head(Place transfer);
   void start_piece(Place transfer);
   int64_t start(Place transfer, int tag, std::byte* bytes, int64_t n);
   void finish_part(const EbbMpiDone& done);
+  void finish(Place transfer);
   void check_head(Transfer& transfer, int64_t came);
   [[noreturn]] void mpi_failed(const std::string& doing) const;
 
   const EbbMpi& mpi_;
   std::list<Transfer> transfers_;
-  std::map<Stream, std::deque<Place>> waiting_;  // not begun in full
-  std::vector<Part> parts_;                      // by slot
+  std::map<StreamName, Stream> streams_;
+  std::vector<Part> parts_;  // by slot
   std::vector<EbbMpiDone> done_;
   std::vector<std::unique_ptr<Head>> free_heads_;
 };
