@@ -108,6 +108,19 @@ TEST(Layers, EveryLibraryHasOneHome) {
   EXPECT_GT(seen, 3) << "the scan finds no libraries";
 }
 
+// Who does not use MPI pays nothing for it: one file knows it, which the program does not link.
+TEST(Layers, MpiIsKnownToOnePluginAlone) {
+  int seen = 0;
+  for (const char* folder : {"src", "include", "tests", "bench", "fuzz", "examples"}) {
+    for (const Include& include : includes_of(folder)) {
+      if (include.what != "mpi.h") continue;
+      EXPECT_EQ(fs::relative(include.file, kRoot), "src/comm/mpi_plugin.cpp");
+      ++seen;
+    }
+  }
+  EXPECT_EQ(seen, 1);
+}
+
 // Whoever includes a public header needs nothing of the house, and no library.
 TEST(Layers, PublicHeadersIncludeTheStandardLibraryAndEachOther) {
   int checked = 0;

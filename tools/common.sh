@@ -5,7 +5,7 @@ packages="g++ cmake ninja-build pkg-config libdnnl-dev libfmt-dev nlohmann-json3
   libgif-dev libxxhash-dev dataset-fashion-mnist"
 # clang is version 14 in Debian 12: it formats, checks and fuzzes, and builds nothing else.
 test_packages="libgtest-dev libzip-dev libbenchmark-dev clang clang-format clang-tidy
-  libclang-rt-14-dev libomp-dev"
+  libclang-rt-14-dev libomp-dev mpich libmpich-dev openmpi-bin libopenmpi-dev"
 
 # say WORDS: a heading, with the minutes and seconds since the start.
 say() { printf '\n== %d:%02d %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; }

@@ -1,0 +1,89 @@
+// Messages cut into pieces and moved by MPI's calls. All of it runs on the thread that MPI belongs
+// to.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "comm/mpi_calls.h"
+#include "comm/peers.h"
+
+namespace ebb {
+
+// What travels of a message: a head with its size, which for a small message has the bytes too;
+// then pieces. The head lets the receiver notice that the sides do not agree before it is too late.
+//
+// MPI copies small messages into memory of its own, and waits for the receiver with large ones: a
+// piece is large enough for that, and all sends are synchronous.
+inline constexpr int64_t kPieceBytes = 2 << 20;
+inline constexpr int64_t kSmallBytes = 4080;
+inline constexpr int kPiecesAtOnce = 4;    // of one message
+inline constexpr int kMessagesAtOnce = 4;  // of one stream: each has a head, here and in MPI
+
+class Exchange {
+ public:
+  explicit Exchange(const EbbMpi& mpi) : mpi_(mpi) {}
+
+  void begin(Peers::Ticket ticket, const PeerMessage& message);
+  // Starts what can start, lets MPI work, and adds what is complete to `done`. Whether anything
+  // moved. Throws Exit::peer: MPI failed, or two ranks do not agree about a message.
+  bool work(std::vector<Peers::Ticket>& done);
+  bool idle() const { return transfers_.empty(); }
+
+ private:
+  struct Head {
+    int64_t bytes;  // of the whole message
+    std::array<std::byte, kSmallBytes> small;
+  };
+  struct Transfer {
+    Peers::Ticket ticket;
+    PeerMessage message;
+    std::unique_ptr<Head> head;
+    int64_t begun = 0;  // bytes that pieces were started for
+    int started = 0;    // messages of MPI in flight, the head included
+    bool head_done = false;
+    std::string wrong;  // with a piece: known before the head came, which can say more
+    int64_t piece_total() const { return message.n > kSmallBytes ? message.n : 0; }
+    bool all_begun() const { return head != nullptr && begun == piece_total(); }
+  };
+  using Place = std::list<Transfer>::iterator;
+  struct Part {  // what a slot of MPI's is busy with
+    Place transfer;
+    int64_t bytes = -1;  // of a piece; -1: the head
+  };
+  // Messages of one direction, pair and channel start in order: pieces have no other name.
+  using StreamName = std::tuple<bool, int, int>;
+  struct Stream {
+    std::deque<Place> waiting;  // not begun in full; of these only the first may have begun
+    int begun = 0;              // in full, and not complete
+  };
+  static StreamName stream_of(const PeerMessage& message) {
+    return {message.sends, message.peer, message.channel};
+  }
+
+  bool start_more(bool sends);
+  bool start_first(Stream& stream);
+  void start_head(Place transfer);
+  void start_piece(Place transfer);
+  int64_t start(Place transfer, int tag, std::byte* bytes, int64_t n);
+  void finish_part(const EbbMpiDone& done);
+  void finish(Place transfer);
+  void check_head(Transfer& transfer, int64_t came);
+  [[noreturn]] void mpi_failed(const std::string& doing) const;
+
+  const EbbMpi& mpi_;
+  std::list<Transfer> transfers_;
+  std::map<StreamName, Stream> streams_;
+  std::vector<Part> parts_;  // by slot
+  std::vector<EbbMpiDone> done_;
+  std::vector<std::unique_ptr<Head>> free_heads_;
+};
+
+}  // namespace ebb

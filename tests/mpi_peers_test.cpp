@@ -1,0 +1,193 @@
+// The thread that calls MPI and the watch over ranks, in one process: over an MPI of our own, which
+// can be made to fail, with real connections. For the sanitizers, too.
+#include "comm/mpi_peers.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "base/error.h"
+#include "comm/exchange.h"
+#include "fake_mpi.h"
+#include "peers_exchange.h"
+
+namespace ebb {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Every rank a thread; what each of them threw, "" if nothing. A rank that fails gives up, and
+// stays until all have, as the contract has it.
+std::vector<std::string> on_ranks(FakeMpi& mpi, int n, std::chrono::milliseconds timeout,
+                                  const std::function<void(Peers&)>& each) {
+  std::vector<std::string> said(n);
+  std::vector<std::thread> threads;
+  std::vector<std::unique_ptr<MpiPeers>> all(n);
+  for (int r = 0; r < n; ++r) {
+    threads.emplace_back([&, r] {
+      std::unique_ptr<MpiPeers>& peers = all[r];
+      try {
+        peers = std::make_unique<MpiPeers>(mpi[r], PeerOptions{timeout});
+        EXPECT_EQ(peers->rank(), r);
+        each(*peers);
+        peers->leave();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Exit::peer);
+        said[r] = error.what();
+        if (peers) peers->abandon(error.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return said;
+}
+
+TEST(MpiPeers, BytesArriveRightInPiecesThatWereAgreedOn) {
+  constexpr int kRanks = 3;
+  FakeMpi mpi(kRanks);
+  const auto said = on_ranks(mpi, kRanks, 60s, [](Peers& peers) {
+    int64_t sent = edge_sizes_exchange(peers, 20'000'000);
+    for (uint64_t seed = 0; seed < 10; ++seed) sent += random_exchange(peers, seed, 40, 20'000);
+    EXPECT_EQ(peers.sent_bytes(), sent);
+    EXPECT_EQ(peers.any(1u << peers.rank()), 7u);
+    EXPECT_EQ(peers.tell_all(std::string(peers.rank() * 5000, 'x'))[2].size(), 10'000u);
+  });
+  EXPECT_EQ(said, std::vector<std::string>(kRanks));
+  EXPECT_EQ(mpi.largest(), kPieceBytes);
+}
+
+// However many sends are begun before anybody receives: what MPI keeps of them is bounded.
+TEST(MpiPeers, FewMessagesAreInFlightAtATime) {
+  FakeMpi mpi(2);
+  const auto said = on_ranks(mpi, 2, 60s, [](Peers& peers) {
+    std::vector<int> words(500);
+    std::vector<Peers::Ticket> tickets;
+    if (peers.rank() == 1) std::this_thread::sleep_for(100ms);
+    for (int i = 0; i < 500; ++i) {
+      if (peers.rank() == 0) words[i] = i;
+      tickets.push_back(peers.rank() == 0 ? peers.send(1, 0, &words[i], sizeof(int))
+                                          : peers.receive(0, 0, &words[i], sizeof(int)));
+    }
+    for (const auto ticket : tickets) peers.wait(ticket);
+    for (int i = 0; i < 500; ++i) EXPECT_EQ(words[i], i);
+  });
+  EXPECT_EQ(said, std::vector<std::string>(2));
+  EXPECT_EQ(mpi.most_at_once(), static_cast<size_t>(kMessagesAtOnce));
+}
+
+TEST(MpiPeers, SizesThatDisagreeAreAnErrorOfEveryRank) {
+  const int64_t sizes[][2] = {{10, 11},
+                              {0, 1},
+                              {4080, 4081},
+                              {4081, 4080},
+                              {kPieceBytes, 2 * kPieceBytes},
+                              {2 * kPieceBytes, kPieceBytes},
+                              {kPieceBytes + 1, kPieceBytes + 2}};
+  for (const auto& [sent, wanted] : sizes) {
+    FakeMpi mpi(3);
+    std::vector<std::vector<std::byte>> memory(3);
+    const auto said = on_ranks(mpi, 3, 400ms, [&, n = sent, m = wanted](Peers& peers) {
+      std::vector<std::byte>& bytes = memory[peers.rank()];
+      bytes.assign(std::max(n, m) + 1, std::byte{3});
+      if (peers.rank() == 0) peers.wait(peers.send(1, 9, bytes.data(), n));
+      if (peers.rank() == 1) {
+        const auto ticket = peers.receive(0, 9, bytes.data(), m);
+        try {
+          peers.wait(ticket);
+        } catch (const Error&) {
+          EXPECT_EQ(bytes[m], std::byte{3}) << "written past the end";
+          throw;
+        }
+      }
+      peers.any(0);
+    });
+    const std::string wrong =
+        fmt::format("wanted to receive {} bytes from rank 0 (channel 9), but rank 0 sends {} bytes",
+                    wanted, sent);
+    for (const std::string& each : said) EXPECT_NE(each.find(wrong), std::string::npos) << each;
+  }
+}
+
+TEST(MpiPeers, ARankThatEndsEndsTheOthersByName) {
+  for (int victim = 0; victim < 3; ++victim) {
+    FakeMpi mpi(3);
+    std::vector<std::string> said(3);
+    std::vector<std::unique_ptr<MpiPeers>> all(3);
+    std::vector<std::thread> threads;
+    for (int r = 0; r < 3; ++r) {
+      threads.emplace_back([&, r] {
+        all[r] = std::make_unique<MpiPeers>(mpi[r], PeerOptions{60s});
+        try {
+          r == victim ? all[r].reset() : void(all[r]->any(0));
+        } catch (const Error& error) {
+          said[r] = error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (int r = 0; r < 3; ++r) {
+      const std::string start = fmt::format("ranks: rank {} (pid ", victim);
+      if (r == victim) continue;
+      EXPECT_EQ(said[r].rfind(start, 0), 0u) << said[r];
+      EXPECT_NE(said[r].find("its process ended"), std::string::npos) << said[r];
+    }
+  }
+}
+
+TEST(MpiPeers, WhatMpiComplainsOfEveryRankHears) {
+  FakeMpi mpi(3);
+  const auto said = on_ranks(mpi, 3, 400ms, [&](Peers& peers) {
+    peers.any(0);
+    if (peers.rank() == 1) mpi.fail(1);
+    peers.any(0);
+  });
+  for (const std::string& each : said) {
+    EXPECT_NE(each.find("the fake was told to fail"), std::string::npos) << each;
+    EXPECT_EQ(each.rfind("ranks: rank 1 (pid ", 0), 0u) << each;
+  }
+}
+
+// A call of MPI's that never returns must not keep a survivor from ending.
+TEST(MpiPeers, AHangInMpiDoesNotKeepALossBack) {
+  static FakeMpi mpi(2);  // the thread that is left behind looks at it
+  const auto start = std::chrono::steady_clock::now();
+  const auto said = on_ranks(mpi, 2, 400ms, [](Peers& peers) {
+    peers.any(0);
+    if (peers.rank() == 1) fail(Exit::peer, "enough");
+    mpi.hang(0, true);
+    peers.any(0);
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
+  EXPECT_NE(said[0].find("gave up: enough"), std::string::npos) << said[0];
+  mpi.hang(0, false);
+}
+
+TEST(MpiPeers, RanksThatWaitForEachOtherAreTold) {
+  FakeMpi mpi(2);
+  const auto said = on_ranks(mpi, 2, 300ms, [](Peers& peers) {
+    uint64_t word = 0;
+    peers.wait(peers.receive(1 - peers.rank(), 3, &word, 8));
+  });
+  for (const std::string& each : said) {
+    EXPECT_NE(each.find("all 2 ranks have waited for each other"), std::string::npos) << each;
+    EXPECT_NE(each.find("rank 1 to receive 8 bytes from rank 0 (channel 3)"), std::string::npos);
+  }
+}
+
+// Computing, and waiting for who computes, is no standstill, however long it takes.
+TEST(MpiPeers, ARankThatComputesIsNotLost) {
+  FakeMpi mpi(2);
+  const auto said = on_ranks(mpi, 2, 300ms, [](Peers& peers) {
+    if (peers.rank() == 0) std::this_thread::sleep_for(1s);
+    peers.any(0);
+    if (peers.rank() == 1) std::this_thread::sleep_for(1s);
+    peers.any(0);
+  });
+  EXPECT_EQ(said, std::vector<std::string>(2));
+}
+
+}  // namespace
+}  // namespace ebb
