@@ -273,8 +273,10 @@ class Rig {
       if (type("m.", DType::f32) == DType::u8) storage.moments = Moments::coded;
       if (type("ema.", DType::f32) == DType::bf16) storage.ema = DType::bf16;
     }
-    const std::string trained = parameters(config)[1].name;
-    spec.update = p.find(kFirstMoment + trained) || p.find(kAverage + trained);
+    spec.update = false;  // of a rank that owns only some, any of them says so
+    for (const ParamSpec& param : parameters(config)) {
+      if (p.find(kFirstMoment + param.name) || p.find(kAverage + param.name)) spec.update = true;
+    }
     return spec;
   }
 

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "cli/resolve.h"
 #include "formats/model_json.h"
+#include "formats/pruned_json.h"
 #include "machine/budget.h"
 #include "train/resume.h"
 #include "train/run_folder.h"
@@ -92,11 +93,26 @@ void follow(Settings& s, const Origin& origin) {
   if (!s.said("ema") && origin.file.find(average) == nullptr) s.ema = 0;
 }
 
+namespace {
+
+// What the run's checkpoints will say of its pruning, at most: no more than when its first event was
+// still to come, so that a run can be resumed in the budget that it began with.
+int64_t pruned_bytes(const TrainOptions& o, const CheckpointInfo& info) {
+  const int64_t now = std::ssize(info.pruned);
+  if (!o.pruning) return now;
+  if (info.pruning.begun.empty()) return now + o.pruned_bytes;
+  DitConfig begun = info.config;
+  begun.blocks = info.pruning.begun;
+  return std::max(now, most_pruned_bytes(begun));
+}
+
+}  // namespace
+
 void agree(TrainOptions& o, const Origin& origin) {
   const CheckpointInfo& info = origin.info;
   if (model_differences(info.config, o.config).empty()) o.config = info.config;
   check_run(origin.file, info, o);
-  o.pruned_bytes += std::ssize(info.pruned);
+  o.pruned_bytes = pruned_bytes(o, info);
   if (o.resume || o.steps > info.step) return;
   fail(Exit::usage,
        fmt::format("--steps: found {}, but {} is the state after step {}", o.steps,

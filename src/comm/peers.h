@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "program/peer_lane.h"
+
 namespace ebb {
 
 // One side of a message, as those who carry it out see it.
@@ -30,9 +32,9 @@ std::string described(const PeerMessage& message);  // "to send 8 bytes to rank 
 // - Both sides say how many bytes there are. If they do not agree, every rank's wait() throws.
 // - Once a rank is lost - it ended, or has been silent for the time-out - every wait(), tell_all()
 //   and any() of every other rank throws Exit::peer and names it. Nothing more can be sent then.
-class Peers {
+class Peers : public PeerLane {
  public:
-  virtual ~Peers() = default;
+  ~Peers() override = default;
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
 
@@ -40,12 +42,10 @@ class Peers {
   int size() const { return size_; }
 
   // Channels are numbers from 0 to kChannels-1. A rank does not send to itself.
-  using Ticket = int64_t;
   static constexpr int kChannels = 16'000;
   static constexpr int kControl = kChannels;  // of tell_all() and any()
-  Ticket send(int to, int channel, const void* bytes, int64_t n);
-  Ticket receive(int from, int channel, void* bytes, int64_t n);
-  virtual void wait(Ticket ticket) = 0;
+  Ticket send(int to, int channel, const void* bytes, int64_t n) final;
+  Ticket receive(int from, int channel, void* bytes, int64_t n) final;
 
   // What send() was asked to send so far; tell_all() and any() are not counted.
   int64_t sent_bytes() const { return sent_bytes_; }

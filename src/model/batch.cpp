@@ -28,12 +28,18 @@ Shape Batch::image(int64_t samples) const {
   return {samples, config_.channels, config_.image_size, config_.image_size};
 }
 
-Buf Batch::of(Buf whole, const Part& part) {
-  if (!whole || part.size == spec_.batch) return whole;
+Buf Batch::of(Buf whole, const Part& part) { return rows_of(whole, part, part.first); }
+
+Buf Batch::of_share(Buf whole, const Part& part) {
+  return rows_of(whole, part, part.first - spec_.share().first);
+}
+
+Buf Batch::rows_of(Buf whole, const Part& part, int64_t first) {
+  if (!whole || b_.shape(whole)[0] == part.size) return whole;
   Shape shape = b_.shape(whole);
   const int64_t each = element_count(shape) / shape[0];
   shape[0] = part.size;
-  return b_.view(whole, shape, part.first * each, part.size * each);
+  return b_.view(whole, shape, first * each, part.size * each);
 }
 
 // They stay as they are stored until the last op that wants them: that is far smaller than what the

@@ -30,10 +30,13 @@ class Batch {
 
   // A part of a tensor that has a row for each sample of the batch: those whose turn it is.
   Buf of(Buf whole, const Part& part);
+  // The same of a tensor that has a row for each sample of this rank's share.
+  Buf of_share(Buf whole, const Part& part);
 
  private:
   Buf host_input(const char* name, Shape shape, DType type = DType::f32);
   Shape image(int64_t samples) const;
+  Buf rows_of(Buf whole, const Part& part, int64_t first);
   Buf clean(const Part& part, const Taken& taken);
 
   Builder& b_;

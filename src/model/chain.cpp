@@ -61,8 +61,12 @@ void Chain::receive(const std::string& name, Buf x, int peer, Channel channel) {
 
 // ---- sums ---------------------------------------------------------------------------------------
 
-void Chain::begin(const std::string& name, Buf sum) {
-  if (begins_elsewhere()) receive(name, sum, place_.before(), kPartialSums);
+void Chain::begin(const ParamSpec& spec, Buf gradient) {
+  if (begins_elsewhere()) receive(spec.name, gradient, place_.before(), kPartialSums);
+}
+
+void Chain::begin_loss(Buf loss) {
+  if (begins_elsewhere()) receive("loss", loss, place_.before(), kLosses);
 }
 
 void Chain::complete(const ParamSpec& spec, Buf gradient) {
@@ -95,13 +99,11 @@ void Chain::finish() {
   expected_.clear();
 }
 
-void Chain::share_sum(const std::string& name, Buf sum) {
-  if (!place_.last()) {
-    send(name, sum, place_.next(), kPartialSums);
-    wait_for_sends();
-    receive(name, sum, place_.next(), kLosses);
-  }
-  if (!place_.first()) send(name, sum, place_.before(), kLosses);
+void Chain::share_loss(Buf loss) {
+  if (!place_.last()) send("loss", loss, place_.next(), kLosses);
+  wait_for_sends();
+  if (!place_.last()) receive("loss", loss, place_.next(), kLosses);
+  if (!place_.first()) send("loss", loss, place_.before(), kLosses);
 }
 
 // ---- what owners tell ---------------------------------------------------------------------------

@@ -24,7 +24,7 @@ class Chain {
 
   // While gradients are made: brings what the ranks before this one have added,
   bool begins_elsewhere() const { return !place_.first(); }
-  void begin(const std::string& name, Buf sum);
+  void begin(const ParamSpec& spec, Buf gradient);
   // passes it on, and prepares for the whole where that is wanted here.
   void complete(const ParamSpec& spec, Buf gradient);
 
@@ -36,8 +36,10 @@ class Chain {
   void share_norms(Buf norms);
   // The owner's updated weight, to all.
   void share_weight(const ParamSpec& spec, Buf weight);
-  // A sum that everybody wants to know, after begin() and the rank's own part.
-  void share_sum(const std::string& name, Buf sum);
+  // The loss is such a sum too, and all ranks want to know it: before and after this one has added
+  // its part.
+  void begin_loss(Buf loss);
+  void share_loss(Buf loss);
 
   // Sends that are not over yet; to be called at the end.
   void wait_for_sends();

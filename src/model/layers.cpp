@@ -84,7 +84,11 @@ void Params::complete(const std::string& name) {
 }
 
 void Params::complete_waiting() {
-  for (const std::string& name : waiting_) release_(entry(name).spec, entry(name).gradient);
+  // In the order in which start_gradients() began them: other ranks count on it.
+  for (const std::string& name : order_) {
+    const bool waits = std::find(waiting_.begin(), waiting_.end(), name) != waiting_.end();
+    if (waits) release_(entry(name).spec, entry(name).gradient);
+  }
   waiting_.clear();
 }
 

@@ -2,13 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <map>
-
 #include "base/error.h"
 #include "model/batch.h"
 #include "model/chain.h"
-#include "model/optimizer.h"
-#include "model/structure.h"
+#include "model/update.h"
 
 namespace ebb {
 
@@ -38,7 +35,8 @@ class StepWriter {
         b_(kStepProgram, device),
         params_(b_, specs_, choices_.storage),
         batch_(b_, config, spec),
-        chain_(b_, spec.place, specs_) {
+        chain_(b_, spec.place, specs_),
+        update_(b_, config, spec, specs_, params_) {
     if (choices_.schedule.empty()) {
       choices_.schedule = plain_schedule(std::vector<KeepSet>(config.depth(), KeepSet::all()));
     }
@@ -47,7 +45,7 @@ class StepWriter {
       parts_.emplace_back(part, config, params_);
     }
     b_.stack_lasting(choices_.layer_major);
-    params_.wait_for_micro_batches(accumulates());
+    params_.wait_for_micro_batches(starts_layers());
   }
 
   Program write() {
@@ -56,16 +54,16 @@ class StepWriter {
     require(!release || choices_.layer_major || !accumulates(),
             "step: release with accumulation, but not layer by layer");
     if (release && spec_.norm_first()) {
-      params_.on_complete([&](const ParamSpec& p, Buf g) { emit_norm(p, g); });
+      params_.on_complete([&](const ParamSpec& p, Buf g) { update_.norm(p, g); });
       pass();
-      emit_clip();
+      update_.clip();
       params_.forget_gradients();
-      params_.on_complete([&](const ParamSpec& p, Buf g) { emit_update(p, g, clip_); });
+      params_.on_complete([&](const ParamSpec& p, Buf g) { update_.apply(p, g); });
       pass();
     } else if (release) {
-      params_.on_complete([&](const ParamSpec& p, Buf g) { emit_own_update(p, g); });
+      params_.on_complete([&](const ParamSpec& p, Buf g) { update_.apply_at_once(p, g); });
       pass();
-      emit_clip();
+      update_.clip();
     } else {
       if (!spec_.place.alone()) chain_sums();
       pass();
@@ -100,7 +98,7 @@ class StepWriter {
     require(spec_.place.shard == Shard::off || spec_.group_lasso == 0,
             "step: structures whose tensors lie with several ranks");
     if (chain_.begins_elsewhere()) {
-      params_.on_begin([&](const ParamSpec& p, Buf g) { chain_.begin(p.name, g); });
+      params_.on_begin([&](const ParamSpec& p, Buf g) { chain_.begin(p, g); });
     }
     params_.on_complete([&](const ParamSpec& p, Buf g) { chain_.complete(p, g); });
   }
@@ -113,7 +111,7 @@ class StepWriter {
     std::vector<Home> homes(b_.program().buffers.size(), kOnDevice);
     for (const ParamSpec& spec : specs_) {
       if (!state || !spec.trained()) continue;
-      for (const Buf b : state_.at(spec.name)) {
+      for (const Buf b : update_.state(spec)) {
         homes[b.id] = offload.home(offload.takes(spec, b_.program().buffer(b).purpose));
       }
     }
@@ -125,6 +123,12 @@ class StepWriter {
     return micro_batch_count(spec_.share().count, choices_.micro_batch) > 1;
   }
 
+  // A layer's gradients begin before its loops. Over ranks always, layer by layer: another rank may
+  // have loops where this one has none, and all begin and end them in one order.
+  bool starts_layers() const {
+    return accumulates() || (choices_.layer_major && !spec_.place.alone());
+  }
+
   Shape output_shape(int64_t samples) const {
     return {samples, config_.out_channels(), config_.image_size, config_.image_size};
   }
@@ -132,23 +136,14 @@ class StepWriter {
   void declare_results() {
     loss_ = b_.buffer(kLoss, {1});
     if (!chain_.begins_elsewhere()) b_.emit("loss.zero", Zero{1}, {}, {loss_});
+    if (!spec_.place.alone()) losses_ = b_.buffer("losses", {spec_.share().count});
     b_.output(loss_);
     if (!spec_.update) {
       output_ = b_.buffer(kOutput, output_shape(spec_.batch));
       b_.output(output_);
       return;
     }
-    int64_t trained = 0;
-    for (const ParamSpec& spec : specs_) {
-      if (spec.trained()) slots_[spec.name] = trained++;
-    }
-    for (const ParamSpec& spec : specs_) {
-      if (spec.trained() && chain_.owns(spec)) declare_state(spec);
-    }
-    norms_ = b_.buffer(kNorms, {trained}, Purpose::activation, DType::f64);
-    clip_ = b_.buffer(kClip, {2});
-    b_.output(norms_);
-    b_.output(clip_);
+    update_.declare([&](const ParamSpec& spec) { return chain_.owns(spec); });
   }
 
   // Forward and backward of the whole batch, every gradient made.
@@ -168,7 +163,6 @@ class StepWriter {
     embed(way);
     for (const Action& action : choices_.schedule) {
       b_.mark();
-      if (action.kind == Action::Kind::turn) begin_loss();
       act(way, action);
     }
     b_.mark();
@@ -178,7 +172,7 @@ class StepWriter {
   void layer_by_layer() {
     const auto each_part = [&](const char* starting_layer, auto body) {
       b_.mark();
-      if (starting_layer != nullptr && accumulates()) params_.start_gradients(b_, starting_layer);
+      if (starting_layer != nullptr && starts_layers()) params_.start_gradients(b_, starting_layer);
       for (Way& way : parts_) {
         const auto loop = b_.loop(way.part.count);
         body(way);
@@ -187,7 +181,6 @@ class StepWriter {
     };
     each_part(nullptr, [&](Way& way) { embed(way); });
     for (const Action& action : choices_.schedule) {
-      if (action.kind == Action::Kind::turn) begin_loss();
       const std::string layer = action.kind == Action::Kind::backward
                                     ? fmt::format("block{}", action.block)
                                     : std::string("final");
@@ -234,10 +227,6 @@ class StepWriter {
     way.model.embed_backward(b_, network_input(way), way.gradient.dx, way.gradient.dsilu_c);
   }
 
-  void begin_loss() {
-    if (chain_.begins_elsewhere()) chain_.begin(kLoss, loss_);
-  }
-
   void turn(Way& way) {
     const Buf output =
         output_ ? batch_.of(output_, way.part) : b_.buffer(kOutput, output_shape(way.part.size));
@@ -250,7 +239,7 @@ class StepWriter {
     const int64_t B = way.part.size;
     const auto weight = static_cast<float>(1.0 / static_cast<double>(spec_.batch));
     const Batch::Samples s = batch_.samples(way.part, way.taken);
-    const Buf losses = b_.buffer("losses", {B});
+    const Buf losses = losses_ ? batch_.of_share(losses_, way.part) : b_.buffer("losses", {B});
     const Buf doutput = b_.buffer("d.output", b_.shape(output));
     if (config_.objective == Objective::ddpm) {
       b_.emit("loss.ddpm",
@@ -261,93 +250,11 @@ class StepWriter {
               FlowLoss{B, config_.channels, config_.pixels(), config_.learn_sigma, weight},
               {output, s.x, s.noise}, {losses, doutput});
     }
-    if (first_pass_) b_.emit("loss.mean", SumLosses{B, weight}, {losses}, {}, {loss_});
+    if (first_pass_ && !losses_) b_.emit("loss.mean", SumLosses{B, weight}, {losses}, {}, {loss_});
     return doutput;
   }
 
   // ---- update ----------------------------------------------------------------------------------
-
-  void emit_norm(const ParamSpec& spec, Buf gradient) {
-    b_.emit("norm." + spec.name, SquaredNorm{spec.count(), slots_.at(spec.name), b_.type(gradient)},
-            {gradient}, {norms_});
-  }
-
-  void emit_clip() {
-    b_.emit("clip", ClipScale{0, static_cast<int64_t>(slots_.size()), spec_.clip}, {norms_},
-            {clip_});
-  }
-
-  // In the order of the tensors, whatever order they are updated in: checkpoints are written so.
-  void declare_state(const ParamSpec& spec) {
-    std::vector<Buf>& updates = state_[spec.name];
-    for (const StateBuffer& b : state_of(spec, spec_, choices_.storage)) {
-      if (!b.updated()) continue;
-      updates.push_back(b.prefix.empty() ? params_.weight(spec.name)
-                                         : b_.declare({b.prefix + spec.name, spec.layer, b.purpose,
-                                                       b.type, b.shape, true}));
-    }
-  }
-
-  void emit_update(const ParamSpec& spec, Buf gradient, Buf clip) {
-    const bool shrinks = ebb::shrinks(spec, spec_);
-    std::vector<Buf> state = state_.at(spec.name);
-    if (shrinks && spec_.ema) state.pop_back();  // which comes after that
-    b_.emit("update." + spec.name, update_op(spec, spec_, choices_.storage, tensor_of(spec)),
-            {gradient, clip}, {}, std::move(state));
-    if (!shrinks) return;
-    in_group(spec, spec_) ? shrink_group(spec, clip) : emit_shrink(spec, {clip});
-  }
-
-  uint32_t tensor_of(const ParamSpec& spec) const {
-    return static_cast<uint32_t>(slots_.at(spec.name));
-  }
-
-  // The weight as it is stored.
-  std::vector<Buf> weight_buffers(const ParamSpec& spec) const {
-    const std::vector<Buf>& state = state_.at(spec.name);
-    return {state.begin(), state.begin() + (choices_.storage.splits(spec) ? 2 : 1)};
-  }
-
-  void emit_shrink(const ParamSpec& spec, std::vector<Buf> reads) {
-    std::vector<Buf> updates = weight_buffers(spec);
-    if (spec_.ema) updates.push_back(state_.at(spec.name).back());
-    b_.emit("shrink." + spec.name,
-            shrink_op(spec, config_, spec_, choices_.storage, tensor_of(spec)), std::move(reads),
-            {}, std::move(updates));
-  }
-
-  // Structures lie in several tensors of a block: with the last of them they are complete.
-  void shrink_group(const ParamSpec& spec, Buf clip) {
-    const auto group_of = [&](const ParamSpec& p) {
-      const Belonging place = belonging(p, config_);
-      return fmt::format("block{}.{}", *place.block, structure_name(place.member->kind));
-    };
-    const std::string group = group_of(spec);
-    std::vector<const ParamSpec*> members;
-    for (const ParamSpec& p : specs_) {
-      if (in_group(p, spec_) && group_of(p) == group) members.push_back(&p);
-    }
-    if (++updated_[group] < std::ssize(members)) return;
-    const int64_t count = structure_count(config_.blocks[*belonging(spec, config_).block],
-                                          belonging(spec, config_).member->kind);
-    const Buf squares = b_.buffer("squares." + group, {count}, Purpose::activation, DType::f64);
-    for (const ParamSpec* p : members) {
-      const bool begins = p == members.front();
-      const std::vector<Buf> sums = {squares};
-      b_.emit("squares." + p->name, squares_op(*p, config_, spec_, choices_.storage, begins),
-              weight_buffers(*p), begins ? sums : std::vector<Buf>{},
-              begins ? std::vector<Buf>{} : sums);
-    }
-    for (const ParamSpec* p : members) emit_shrink(*p, {clip, squares});
-  }
-
-  // Without clipping no other gradient matters: the tensor's own norm says whether it is finite.
-  void emit_own_update(const ParamSpec& spec, Buf gradient) {
-    emit_norm(spec, gradient);
-    const Buf own = b_.buffer("clip." + spec.name, {2});
-    b_.emit("clip." + spec.name, ClipScale{slots_.at(spec.name), 1, 0}, {norms_}, {own});
-    emit_update(spec, gradient, own);
-  }
 
   // Global norm, clip factor, AdamW and EMA of every trained tensor that is this rank's.
   void update() {
@@ -359,12 +266,17 @@ class StepWriter {
         body(spec, alone ? params_.gradient(b_, spec.name) : chain_.whole(spec));
       }
     };
-    if (!alone) chain_.share_sum(kLoss, loss_);
-    if (!alone) chain_.finish();
-    each([&](const ParamSpec& spec, Buf gradient) { emit_norm(spec, gradient); });
-    if (spec_.place.shard != Shard::off) chain_.share_norms(norms_);
-    emit_clip();
-    each([&](const ParamSpec& spec, Buf gradient) { emit_update(spec, gradient, clip_); });
+    if (!alone) {
+      const auto weight = static_cast<float>(1.0 / static_cast<double>(spec_.batch));
+      chain_.begin_loss(loss_);
+      b_.emit("loss.mean", SumLosses{spec_.share().count, weight}, {losses_}, {}, {loss_});
+      chain_.share_loss(loss_);
+      chain_.finish();
+    }
+    each([&](const ParamSpec& spec, Buf gradient) { update_.norm(spec, gradient); });
+    if (spec_.place.shard != Shard::off) chain_.share_norms(update_.norms());
+    update_.clip();
+    each([&](const ParamSpec& spec, Buf gradient) { update_.apply(spec, gradient); });
     for (const ParamSpec& spec : specs_) {
       if (spec_.place.shard == Shard::off || !spec.trained()) continue;
       chain_.share_weight(spec, params_.weight(spec.name));
@@ -380,12 +292,11 @@ class StepWriter {
   Params params_;
   Batch batch_;
   Chain chain_;
+  Update update_;
   std::vector<Way> parts_;
-  Buf loss_, output_, norms_, clip_;               // what the host reads
-  std::map<std::string, std::vector<Buf>> state_;  // weight, moments, average of each tensor
-  std::vector<Buf> inputs_;                        // of blocks
-  std::map<std::string, int64_t> slots_;           // of each trained tensor in norms
-  std::map<std::string, int64_t> updated_;         // tensors of each group of structures, so far
+  Buf loss_, output_;      // what the host reads
+  Buf losses_;             // of each sample, where ranks add them up
+  std::vector<Buf> inputs_;  // of blocks
   bool first_pass_ = true;
 };
 

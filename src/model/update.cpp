@@ -1,0 +1,103 @@
+#include "model/update.h"
+
+#include <fmt/format.h>
+
+#include "model/optimizer.h"
+#include "model/structure.h"
+
+namespace ebb {
+
+Update::Update(Builder& b, const DitConfig& config, const StepSpec& spec,
+               const std::vector<ParamSpec>& specs, const Params& params)
+    : b_(b),
+      config_(config),
+      spec_(spec),
+      specs_(specs),
+      params_(params),
+      storage_(spec.choices.storage) {}
+
+// In the order of the tensors, whatever order they are updated in: checkpoints are written so.
+void Update::declare(const std::function<bool(const ParamSpec&)>& own) {
+  int64_t trained = 0;
+  for (const ParamSpec& spec : specs_) {
+    if (spec.trained()) slots_[spec.name] = trained++;
+  }
+  for (const ParamSpec& spec : specs_) {
+    if (!spec.trained() || !own(spec)) continue;
+    std::vector<Buf>& updates = state_[spec.name];
+    for (const StateBuffer& b : state_of(spec, spec_, storage_)) {
+      if (!b.updated()) continue;
+      updates.push_back(b.prefix.empty() ? params_.weight(spec.name)
+                                         : b_.declare({b.prefix + spec.name, spec.layer, b.purpose,
+                                                       b.type, b.shape, true}));
+    }
+  }
+  norms_ = b_.buffer(kNorms, {trained}, Purpose::activation, DType::f64);
+  clip_ = b_.buffer(kClip, {2});
+  b_.output(norms_);
+  b_.output(clip_);
+}
+
+void Update::norm(const ParamSpec& spec, Buf gradient) {
+  b_.emit("norm." + spec.name, SquaredNorm{spec.count(), slots_.at(spec.name), b_.type(gradient)},
+          {gradient}, {norms_});
+}
+
+void Update::clip() {
+  b_.emit("clip", ClipScale{0, static_cast<int64_t>(slots_.size()), spec_.clip}, {norms_}, {clip_});
+}
+
+void Update::apply_at_once(const ParamSpec& spec, Buf gradient) {
+  norm(spec, gradient);
+  const Buf own = b_.buffer("clip." + spec.name, {2});
+  b_.emit("clip." + spec.name, ClipScale{slots_.at(spec.name), 1, 0}, {norms_}, {own});
+  apply(spec, gradient, own);
+}
+
+void Update::apply(const ParamSpec& spec, Buf gradient, Buf clip) {
+  const bool shrinks = ebb::shrinks(spec, spec_);
+  std::vector<Buf> state = state_.at(spec.name);
+  if (shrinks && spec_.ema) state.pop_back();  // which comes after that
+  b_.emit("update." + spec.name, update_op(spec, spec_, storage_, number(spec)), {gradient, clip},
+          {}, std::move(state));
+  if (!shrinks) return;
+  in_group(spec, spec_) ? shrink_group(spec, clip) : shrink(spec, {clip});
+}
+
+std::vector<Buf> Update::weight(const ParamSpec& spec) const {
+  const std::vector<Buf>& state = state_.at(spec.name);
+  return {state.begin(), state.begin() + (storage_.splits(spec) ? 2 : 1)};
+}
+
+void Update::shrink(const ParamSpec& spec, std::vector<Buf> reads) {
+  std::vector<Buf> updates = weight(spec);
+  if (spec_.ema) updates.push_back(state_.at(spec.name).back());
+  b_.emit("shrink." + spec.name, shrink_op(spec, config_, spec_, storage_, number(spec)),
+          std::move(reads), {}, std::move(updates));
+}
+
+// Structures lie in several tensors of a block: with the last of them they are complete.
+void Update::shrink_group(const ParamSpec& spec, Buf clip) {
+  const auto group_of = [&](const ParamSpec& p) {
+    const Belonging place = belonging(p, config_);
+    return fmt::format("block{}.{}", *place.block, structure_name(place.member->kind));
+  };
+  const std::string group = group_of(spec);
+  std::vector<const ParamSpec*> members;
+  for (const ParamSpec& p : specs_) {
+    if (in_group(p, spec_) && group_of(p) == group) members.push_back(&p);
+  }
+  if (++updated_[group] < std::ssize(members)) return;
+  const Belonging place = belonging(spec, config_);
+  const int64_t count = structure_count(config_.blocks[*place.block], place.member->kind);
+  const Buf squares = b_.buffer("squares." + group, {count}, Purpose::activation, DType::f64);
+  for (const ParamSpec* p : members) {
+    const bool begins = p == members.front();
+    const std::vector<Buf> sums = {squares};
+    b_.emit("squares." + p->name, squares_op(*p, config_, spec_, storage_, begins), weight(*p),
+            begins ? sums : std::vector<Buf>{}, begins ? std::vector<Buf>{} : sums);
+  }
+  for (const ParamSpec* p : members) shrink(*p, {clip, squares});
+}
+
+}  // namespace ebb

@@ -1,0 +1,54 @@
+// The update of a step: the state that it keeps, norms, clipping, the optimizer's ops and what
+// shrinks weights behind them. Emits; runs nothing.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "model/layers.h"
+#include "model/step.h"
+
+namespace ebb {
+
+class Update {
+ public:
+  // All must outlive it.
+  Update(Builder& b, const DitConfig& config, const StepSpec& spec,
+         const std::vector<ParamSpec>& specs, const Params& params);
+
+  // The state of the tensors that `own` picks, and what the host reads. Other tensors cannot be
+  // updated.
+  void declare(const std::function<bool(const ParamSpec&)>& own);
+  const std::vector<Buf>& state(const ParamSpec& spec) const { return state_.at(spec.name); }
+  Buf norms() const { return norms_; }
+
+  void norm(const ParamSpec& spec, Buf gradient);
+  void clip();  // when all norms are there
+  void apply(const ParamSpec& spec, Buf gradient) { apply(spec, gradient, clip_); }
+  // Without clipping no other gradient matters: the tensor's own norm says whether it is finite.
+  void apply_at_once(const ParamSpec& spec, Buf gradient);
+
+ private:
+  void apply(const ParamSpec& spec, Buf gradient, Buf clip);
+  uint32_t number(const ParamSpec& spec) const {
+    return static_cast<uint32_t>(slots_.at(spec.name));
+  }
+  std::vector<Buf> weight(const ParamSpec& spec) const;  // as it is stored
+  void shrink(const ParamSpec& spec, std::vector<Buf> reads);
+  void shrink_group(const ParamSpec& spec, Buf clip);
+
+  Builder& b_;
+  const DitConfig& config_;
+  const StepSpec& spec_;
+  const std::vector<ParamSpec>& specs_;
+  const Params& params_;
+  const Storage& storage_;
+  Buf norms_, clip_;
+  std::map<std::string, int64_t> slots_;           // of each trained tensor in norms
+  std::map<std::string, std::vector<Buf>> state_;  // weight, moments, average of each tensor
+  std::map<std::string, int64_t> updated_;         // tensors of each group of structures, so far
+};
+
+}  // namespace ebb
