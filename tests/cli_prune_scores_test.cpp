@@ -141,9 +141,9 @@ TEST_F(CliPruneScores, CompensationMakesUpForConstantsAndCanBeLeftOut) {
 // What memory a sanitizer takes is not ours to bound: ./check leaves CliMemory* out there.
 class CliMemoryOfScores : public CliPruneScores {};
 
-// 17 MB of weights. Ever smaller budgets, until one is refused: the process stays within each.
+// 8 MB of weights. Ever smaller budgets, until one is refused: the process stays within each.
 TEST_F(CliMemoryOfScores, IsWithinTheBudget) {
-  DitConfig config = small_config(3, 6, 384);
+  DitConfig config = small_config(3, 6, 192);
   config.image_size = 32;
   Written w{info_of(config)};
   w.moments = w.average = false;
@@ -154,7 +154,7 @@ TEST_F(CliMemoryOfScores, IsWithinTheBudget) {
   for (const char* score : {"taylor", "fluctuation"}) {
     int done = 0;
     // A plan for training is made too, and its target is small enough to be met by what is left.
-    for (int64_t mib = 400;; mib = mib * 3 / 4) {
+    for (int64_t mib = 120;; mib /= 2) {
       const int64_t budget = mib << 20;
       const Result r = run(prune(
           Args{"--heads", "5", "--mlp", "0.9", "--memory", std::to_string(budget), "--batch", "1"} +
@@ -164,7 +164,7 @@ TEST_F(CliMemoryOfScores, IsWithinTheBudget) {
       EXPECT_LE(r.peak_bytes, budget) << r.story();
       ++done;
     }
-    EXPECT_GT(done, 2) << score;
+    EXPECT_GT(done, 1) << score;
   }
 }
 

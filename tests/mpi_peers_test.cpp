@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "comm/exchange.h"
+#include "comm/traffic.h"
 #include "fake_mpi.h"
 #include "peers_exchange.h"
 

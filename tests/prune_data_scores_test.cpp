@@ -186,7 +186,7 @@ TEST_F(DataScoresTest, TheBudgetChangesTheWayAndNoBit) {
     std::set<int64_t> arenas = {ample.arena_bytes};
     bool refused = false;
     const int64_t most = middling_machine().outside_bytes + 2 * ample.arena_bytes;
-    for (int64_t budget = most; !refused; budget -= ample.arena_bytes / 12) {
+    for (int64_t budget = most; !refused; budget -= ample.arena_bytes / 9) {
       try {
         const DataScores tight = scores(by, 10, budget);
         arenas.insert(tight.arena_bytes);

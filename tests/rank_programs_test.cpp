@@ -155,8 +155,8 @@ TEST(RankPrograms, StateLiesWithItsOwnerAlone) {
   const auto resident = [&](int ranks, Shard shard) {
     int64_t most = 0;
     for (int r = 0; r < ranks; ++r) {
-      const Program program = write_step(config, placed(updating(1, 8), ranks, r, shard),
-                                         cpu_device());
+      const Program program =
+          write_step(config, placed(updating(1, 8), ranks, r, shard), cpu_device());
       int64_t bytes = 0;
       for (const Buffer& b : program.buffers) bytes += b.resident ? b.bytes() : 0;
       most = std::max(most, bytes);
@@ -192,8 +192,8 @@ class RankCheck : public testing::Test {
   static std::vector<Program> programs(int ranks, Shard shard) {
     std::vector<Program> made;
     for (int r = 0; r < ranks; ++r) {
-      made.push_back(write_step(small_config(), placed(updating(1, 4), ranks, r, shard),
-                                cpu_device()));
+      made.push_back(
+          write_step(small_config(), placed(updating(1, 4), ranks, r, shard), cpu_device()));
     }
     return made;
   }

@@ -95,8 +95,8 @@ void follow(Settings& s, const Origin& origin) {
 
 namespace {
 
-// What the run's checkpoints will say of its pruning, at most: no more than when its first event was
-// still to come, so that a run can be resumed in the budget that it began with.
+// What the run's checkpoints will say of its pruning, at most: no more than when its first event
+// was still to come, so that a run can be resumed in the budget that it began with.
 int64_t pruned_bytes(const TrainOptions& o, const CheckpointInfo& info) {
   const int64_t now = std::ssize(info.pruned);
   if (!o.pruning) return now;

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/exchange.h"
+#include "comm/traffic.h"
 
 namespace ebb {
 
@@ -35,7 +35,7 @@ Clock::duration pause_after(Clock::duration waited) {
 
 // What the two threads share. It outlives a worker whose thread hangs in MPI.
 struct MpiWorker::Shared {
-  explicit Shared(const EbbMpi& calls) : mpi(calls), exchange(calls) {}
+  explicit Shared(const EbbMpi& calls) : mpi(calls), traffic(calls) {}
 
   const EbbMpi& mpi;
   std::mutex mutex;
@@ -59,7 +59,7 @@ struct MpiWorker::Shared {
 
   // Of the thread alone. After a loss MPI still knows places in it, so it does not end with the
   // thread.
-  Exchange exchange;
+  Traffic traffic;
   Clock::time_point last_move = Clock::now();
   std::vector<Peers::Ticket> complete;
 };
@@ -82,7 +82,7 @@ void MpiWorker::Shared::start(std::unique_lock<std::mutex>& lock) {
 void MpiWorker::Shared::work(std::unique_lock<std::mutex>& lock) {
   while (order == Order::work && !failure && !trouble) {
     take_orders(lock);
-    if (exchange.idle() || failure) continue;
+    if (traffic.idle() || failure) continue;
     look(lock);
   }
 }
@@ -90,14 +90,14 @@ void MpiWorker::Shared::work(std::unique_lock<std::mutex>& lock) {
 // Sleeps until there is something to do.
 void MpiWorker::Shared::take_orders(std::unique_lock<std::mutex>& lock) {
   const auto called = [&] { return !queue.empty() || order != Order::work || failure; };
-  if (exchange.idle()) {
+  if (traffic.idle()) {
     asked.wait(lock, called);
   } else if (const auto pause = pause_after(Clock::now() - last_move); pause.count() > 0) {
     asked.wait_for(lock, pause, called);
   }
   if (!queue.empty()) last_move = Clock::now();
   for (; !queue.empty(); queue.pop_front()) {
-    exchange.begin(queue.front().first, queue.front().second);
+    traffic.begin(queue.front().first, queue.front().second);
   }
 }
 
@@ -107,7 +107,7 @@ void MpiWorker::Shared::look(std::unique_lock<std::mutex>& lock) {
   bool moved = false;
   complete.clear();
   try {
-    moved = exchange.work(complete);
+    moved = traffic.work(complete);
   } catch (const Error& error) {
     found = error;
   }

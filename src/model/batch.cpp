@@ -55,7 +55,9 @@ void Batch::take(Taken& taken, const Part& part) {
     writes.push_back(taken.labels);
   }
   const int64_t n = config_.channels * config_.pixels();
-  b_.emit("samples", TakeSamples{part.size, n, feeding.type, labelled, part.first - spec_.share().first}, {}, writes);
+  b_.emit("samples",
+          TakeSamples{part.size, n, feeding.type, labelled, part.first - spec_.share().first}, {},
+          writes);
 }
 
 Buf Batch::clean(const Part& part, const Taken& taken) {

@@ -81,8 +81,8 @@ void Chain::complete(const ParamSpec& spec, Buf gradient) {
   }
   send(spec.name, gradient, place_.next(), kPartialSums);
   if (!owns(spec)) return;
-  const Buf whole = b_.declare_numbered({"grad." + spec.name, spec.layer, Purpose::gradient,
-                                         b_.type(gradient), b_.shape(gradient)});
+  const Buf whole = b_.declare_numbered(
+      {"grad." + spec.name, spec.layer, Purpose::gradient, b_.type(gradient), b_.shape(gradient)});
   const int from = to_all ? place_.next() : place_.ranks - 1;
   receive_begin(spec.name, whole, from, kFinishedSums);
   expected_.push_back({spec.name, whole, from, kFinishedSums});

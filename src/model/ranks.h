@@ -9,8 +9,8 @@
 
 namespace ebb {
 
-// What lies with one rank alone, its owner. Gradients are summed along a chain of ranks and end with
-// their owner, so that they are never all in one place once the state is not.
+// What lies with one rank alone, its owner. Gradients are summed along a chain of ranks and end
+// with their owner, so that they are never all in one place once the state is not.
 enum class Shard : uint8_t { off, state };
 
 // Samples of a batch.

@@ -294,8 +294,8 @@ class StepWriter {
   Chain chain_;
   Update update_;
   std::vector<Way> parts_;
-  Buf loss_, output_;      // what the host reads
-  Buf losses_;             // of each sample, where ranks add them up
+  Buf loss_, output_;        // what the host reads
+  Buf losses_;               // of each sample, where ranks add them up
   std::vector<Buf> inputs_;  // of blocks
   bool first_pass_ = true;
 };

@@ -27,9 +27,9 @@ inline constexpr int64_t kSmallBytes = 4080;
 inline constexpr int kPiecesAtOnce = 4;    // of one message
 inline constexpr int kMessagesAtOnce = 4;  // of one stream: each has a head, here and in MPI
 
-class Exchange {
+class Traffic {
  public:
-  explicit Exchange(const EbbMpi& mpi) : mpi_(mpi) {}
+  explicit Traffic(const EbbMpi& mpi) : mpi_(mpi) {}
 
   void begin(Peers::Ticket ticket, const PeerMessage& message);
   // Starts what can start, lets MPI work, and adds what is complete to `done`. Whether anything

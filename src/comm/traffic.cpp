@@ -1,4 +1,4 @@
-#include "comm/exchange.h"
+#include "comm/traffic.h"
 
 #include <fmt/format.h>
 
@@ -21,12 +21,12 @@ static_assert(2 * Peers::kControl + 1 <= 32767);
 
 }  // namespace
 
-void Exchange::begin(Peers::Ticket ticket, const PeerMessage& message) {
+void Traffic::begin(Peers::Ticket ticket, const PeerMessage& message) {
   transfers_.push_back({ticket, message, nullptr, 0, 0, false, ""});
   streams_[stream_of(message)].waiting.push_back(std::prev(transfers_.end()));
 }
 
-bool Exchange::work(std::vector<Peers::Ticket>& done) {
+bool Traffic::work(std::vector<Peers::Ticket>& done) {
   // Receives first: what finds its receive there needs no memory of MPI's.
   bool moved = start_more(false);
   moved = start_more(true) || moved;
@@ -43,7 +43,7 @@ bool Exchange::work(std::vector<Peers::Ticket>& done) {
   return moved || count > 0;
 }
 
-bool Exchange::start_more(bool sends) {
+bool Traffic::start_more(bool sends) {
   bool moved = false;
   for (auto& [name, stream] : streams_) {
     if (std::get<0>(name) != sends) continue;
@@ -58,7 +58,7 @@ bool Exchange::start_more(bool sends) {
 }
 
 // As much of the stream's first message as may be in flight.
-bool Exchange::start_first(Stream& stream) {
+bool Traffic::start_first(Stream& stream) {
   const Place transfer = stream.waiting.front();
   bool moved = false;
   if (transfer->head == nullptr) {
@@ -72,14 +72,14 @@ bool Exchange::start_first(Stream& stream) {
   return moved;
 }
 
-void Exchange::finish(Place transfer) {
+void Traffic::finish(Place transfer) {
   const auto at = streams_.find(stream_of(transfer->message));
   if (--at->second.begun == 0 && at->second.waiting.empty()) streams_.erase(at);
   free_heads_.push_back(std::move(transfer->head));
   transfers_.erase(transfer);
 }
 
-void Exchange::start_head(Place transfer) {
+void Traffic::start_head(Place transfer) {
   if (free_heads_.empty()) free_heads_.push_back(std::make_unique<Head>());
   transfer->head = std::move(free_heads_.back());
   free_heads_.pop_back();
@@ -97,7 +97,7 @@ void Exchange::start_head(Place transfer) {
   parts_[slot].bytes = -1;
 }
 
-void Exchange::start_piece(Place transfer) {
+void Traffic::start_piece(Place transfer) {
   const int64_t n = std::min(kPieceBytes, transfer->piece_total() - transfer->begun);
   const int64_t slot = start(transfer, piece_tag(transfer->message.channel),
                              transfer->message.bytes + transfer->begun, n);
@@ -105,7 +105,7 @@ void Exchange::start_piece(Place transfer) {
   transfer->begun += n;
 }
 
-int64_t Exchange::start(Place transfer, int tag, std::byte* bytes, int64_t n) {
+int64_t Traffic::start(Place transfer, int tag, std::byte* bytes, int64_t n) {
   const PeerMessage& message = transfer->message;
   const int length = static_cast<int>(n);
   const int slot = message.sends ? mpi_.send(mpi_.self, message.peer, tag, bytes, length)
@@ -117,7 +117,7 @@ int64_t Exchange::start(Place transfer, int tag, std::byte* bytes, int64_t n) {
   return slot;
 }
 
-void Exchange::finish_part(const EbbMpiDone& done) {
+void Traffic::finish_part(const EbbMpiDone& done) {
   const Part part = parts_[done.slot];
   Transfer& transfer = *part.transfer;
   --transfer.started;
@@ -136,7 +136,7 @@ void Exchange::finish_part(const EbbMpiDone& done) {
   }
 }
 
-void Exchange::check_head(Transfer& transfer, int64_t came) {
+void Traffic::check_head(Transfer& transfer, int64_t came) {
   transfer.head_done = true;
   const PeerMessage& message = transfer.message;
   const Head& head = *transfer.head;
@@ -151,7 +151,7 @@ void Exchange::check_head(Transfer& transfer, int64_t came) {
   if (small > 0) std::memcpy(message.bytes, head.small.data(), small);
 }
 
-void Exchange::mpi_failed(const std::string& doing) const {
+void Traffic::mpi_failed(const std::string& doing) const {
   fail(Exit::peer,
        fmt::format("ranks: {} failed {}: {}", mpi_.library, doing, mpi_.failure(mpi_.self)));
 }
