@@ -38,12 +38,12 @@ class CliCompare : public CliTest {
     int found = 0;
     for (const Json& each : table["rows"]) {
       const std::string flags = each["flags"];
-      if (!contains(flags, "--shapes")) continue;
+      if (!contains(flags, "--shapes") && !contains(flags, "--density")) continue;
       ++found;
       EXPECT_GT(each["saved_bytes"], 0) << each;
       EXPECT_TRUE(contains(each["note"], "ebb prune")) << each;
     }
-    EXPECT_EQ(found, 2);
+    EXPECT_EQ(found, 3);
   }
   // The notes of these rows are what `plan` says of the same budget.
   static void expect_planner_rows(const Json& table) {

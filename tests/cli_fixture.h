@@ -336,6 +336,24 @@ class CliTest : public testing::Test {
     for (auto& [place, tensor] : by_place) all.push_back(std::move(tensor));
     return all;
   }
+  // Its tensors under other metadata, every hash right.
+  void rewrite(const fs::path& from, const fs::path& to,
+               const std::map<std::string, std::string>& changes) const {
+    const SafetensorsReader reader(from);
+    std::vector<std::string> bytes;
+    std::vector<TensorData> all;
+    bytes.reserve(reader.tensors().size());
+    for (const TensorEntry& entry : reader.tensors()) {
+      bytes.emplace_back(static_cast<size_t>(entry.bytes()), '\0');
+      reader.read(entry, bytes.back().data(), entry.bytes());
+      all.push_back({entry.name, entry.type, entry.shape, bytes.back().data()});
+    }
+    std::map<std::string, std::string> metadata = reader.metadata();
+    std::erase_if(metadata, [](const auto& entry) { return entry.first.starts_with("xxh3."); });
+    for (const auto& [key, value] : changes) metadata[key] = value;
+    write_safetensors(to, all, metadata, true);
+  }
+
   std::vector<Json> log(const std::string& run_name) const {
     std::vector<Json> lines;
     std::ifstream in(folder_ / run_name / "log.jsonl");

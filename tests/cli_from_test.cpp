@@ -23,23 +23,6 @@ class CliFrom : public CliTest {
   CheckpointInfo info(const std::string& run_name, int64_t step) const {
     return read_info(SafetensorsReader(checkpoint(run_name, step)));
   }
-  // Its tensors under other metadata, every hash right.
-  void rewrite(const fs::path& from, const fs::path& to,
-               const std::map<std::string, std::string>& changes) const {
-    const SafetensorsReader reader(from);
-    std::vector<std::string> bytes;
-    std::vector<TensorData> all;
-    bytes.reserve(reader.tensors().size());
-    for (const TensorEntry& entry : reader.tensors()) {
-      bytes.emplace_back(static_cast<size_t>(entry.bytes()), '\0');
-      reader.read(entry, bytes.back().data(), entry.bytes());
-      all.push_back({entry.name, entry.type, entry.shape, bytes.back().data()});
-    }
-    std::map<std::string, std::string> metadata = reader.metadata();
-    std::erase_if(metadata, [](const auto& entry) { return entry.first.starts_with("xxh3."); });
-    for (const auto& [key, value] : changes) metadata[key] = value;
-    write_safetensors(to, all, metadata, true);
-  }
 };
 
 TEST_F(CliFrom, ANewRunGoesOnWithTheBitsOfTheOldOne) {

@@ -143,6 +143,23 @@ TEST_F(CliPrune, ABudgetThatNoPruningReachesIsCodeThree) {
   expect_not_pruned({"--memory", "3M", "--batch", "4"}, 3, {"--memory", "--batch 4", "at least"});
 }
 
+// A budget that the whole model does not fit: the refusal says what pruning for it would remove.
+TEST_F(CliPrune, ABudgetThatCannotHoldNamesWhatPruningWouldGive) {
+  const Args model = {"--width",    "192", "--depth",   "6", "--heads", "6", "--image-size", "8",
+                      "--channels", "1",   "--classes", "3", "--patch", "2", "--batch",      "2"};
+  const Json plan = json(Args{"plan", "--json", "--memory", "4G"} + model);
+  const int64_t budget = plan["floor_bytes"].get<int64_t>() * 9 / 10;
+  const Result r = run(Args{"plan", "--memory", std::to_string(budget)} + model);
+  EXPECT_EQ(r.code, 3) << r.story();
+  const std::string said =
+      "`ebb prune --memory " + std::to_string(budget) + " --batch 2` would remove ";
+  const size_t at = r.err.find(said);
+  ASSERT_NE(at, std::string::npos) << r.story();
+  const int percent = std::atoi(r.err.c_str() + at + said.size());
+  EXPECT_GT(percent, 3) << r.err;
+  EXPECT_LT(percent, 40) << r.err;
+}
+
 TEST_F(CliPrune, AmountsThatAreNoneAreRefused) {
   for (const char* flag : {"--heads", "--mlp", "--blocks"}) {
     for (const char* value : {"0", "1.0", "-0.5", "1.5", "-1", "nan", "all", ""}) {

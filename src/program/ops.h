@@ -452,7 +452,6 @@ using OpParams =
                  AddGatedBackward, QkNorm, QkNormBackward, Attention, AttentionBackward, DdpmLoss,
                  FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW, Lion, Adafactor,
                  StructureSquares, Shrink, LabelsAndNull, Guide, DiffusionStep, FlowStep,
-                 ColumnSums, Transfer,
-                 Exchange>;
+                 ColumnSums, Transfer, Exchange>;
 
 }  // namespace ebb

@@ -36,8 +36,8 @@ class Executor {
   // The other ranks, if the program exchanges anything with them; they must outlive the last run.
   void exchange_with(PeerLane& peers) { peers_ = &peers; }
 
-  // Returns when all is done. What a feed, a lane or a rank fails with ends the run where it is: nothing
-  // behind that op has happened.
+  // Returns when all is done. What a feed, a lane or a rank fails with ends the run where it is:
+  // nothing behind that op has happened.
   void run(const Scalars& scalars);
 
   // A buffer's values, for the host: inputs before a run, outputs after it, residents at any time
