@@ -337,8 +337,8 @@ class CliTest : public testing::Test {
     return all;
   }
   // Its tensors under other metadata, every hash right.
-  void rewrite(const fs::path& from, const fs::path& to,
-               const std::map<std::string, std::string>& changes) const {
+  void copy_with_metadata(const fs::path& from, const fs::path& to,
+                          const std::map<std::string, std::string>& changes) const {
     const SafetensorsReader reader(from);
     std::vector<std::string> bytes;
     std::vector<TensorData> all;

@@ -108,7 +108,7 @@ TEST_F(CliFrom, ADamagedCheckpointIsCodeFive) {
     EXPECT_FALSE(fs::exists(at("b")));
   }
   for (const char* settings : {"nosuch = 1\n", "lr = \"x\"\n", "[", "batch = 0\n"}) {
-    rewrite(checkpoint("a", 2), at("bad.safetensors"), {{"ebb.settings", settings}});
+    copy_with_metadata(checkpoint("a", 2), at("bad.safetensors"), {{"ebb.settings", settings}});
     expect_refused(run(from("bad.safetensors", "b", {"--steps", "4"})), 5, {"ebb.settings:1"});
   }
 }
@@ -116,7 +116,7 @@ TEST_F(CliFrom, ADamagedCheckpointIsCodeFive) {
 // As the library writes them.
 TEST_F(CliFrom, ACheckpointWithoutSettingsWantsThemAsFlags) {
   succeed(training("a", {"--steps", "3", "--seed", "5", "--optimizer", "lion"}));
-  rewrite(checkpoint("a", 3), at("l.safetensors"), {{"ebb.settings", ""}});
+  copy_with_metadata(checkpoint("a", 3), at("l.safetensors"), {{"ebb.settings", ""}});
   expect_refused(run(from("l.safetensors", "b")), 2, {"library", "--data"});
   expect_refused(run(from("l.safetensors", "b", {"--data", "idx"})), 2, {"library", "--steps"});
   succeed(from("l.safetensors", "b", {"--data", "idx", "--steps", "6", "--sample-every", "0"}));

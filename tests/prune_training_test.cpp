@@ -231,7 +231,7 @@ TEST_F(PruneTraining, ARecordThatCannotBeIsRefused) {
       {"ebb.prune_begun", "4:192*x"}, {"ebb.prune_begun", ""}};
   for (const auto& [key, value] : kLies) {
     SCOPED_TRACE(std::string(key) + " " + value);
-    rewrite(path, at("bad.safetensors"), {{key, value}});
+    copy_with_metadata(path, at("bad.safetensors"), {{key, value}});
     expect_refused(run({"inspect", "bad.safetensors"}), 5, {"bad.safetensors", "ebb.prune_"});
     expect_refused(run({"train", "--from", "bad.safetensors", "--out", "b", "--steps", "8"}), 5,
                    {"bad.safetensors", "ebb.prune_"});
