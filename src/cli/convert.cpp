@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/checkpoint_of.h"
 #include "cli/resolve.h"
 #include "cli/verbs.h"
 #include "formats/atomic_file.h"

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/checkpoint_of.h"
 #include "cli/resolve.h"
 #include "formats/model_json.h"
 #include "formats/pruned_json.h"

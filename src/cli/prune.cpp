@@ -5,6 +5,7 @@
 #include "api/resolve.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/checkpoint_of.h"
 #include "cli/prune_report.h"
 #include "cli/prune_scores.h"
 #include "cli/resolve.h"

@@ -9,6 +9,7 @@
 #include "api/resolve.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/checkpoint_of.h"
 #include "cli/classes.h"
 #include "formats/pruned_json.h"
 #include "model/optimizer.h"
@@ -158,19 +159,6 @@ void say_default_model(const Settings& s) {
   if (s.has("model") || s.has("width")) return;
   fmt::print("--model is not given: {} is taken; smaller and larger ones: ebb {} --help\n", s.model,
              s.verb);
-}
-
-std::filesystem::path checkpoint_of(const std::string& from) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(from, ignored)) {
-    fail(Exit::disk, fmt::format("--from: {} does not exist", printable(from)),
-         "give a run's folder");
-  }
-  if (!std::filesystem::is_directory(from, ignored)) return from;
-  if (const auto newest = newest_checkpoint(from)) return *newest;
-  const std::filesystem::path folder = std::filesystem::path(from) / "checkpoints";
-  fail(Exit::disk, fmt::format("--from: no checkpoint in {}", printable(folder.string())),
-       "train with --save-every, or give the checkpoint's file");
 }
 
 std::string model_label(const Settings& s, const DitConfig& c) { return label_of(model_in(s), c); }

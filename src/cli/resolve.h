@@ -26,9 +26,6 @@ DitConfig resolve_model(Settings& settings, const DataInfo* data);
 // A line where the model was nobody's choice.
 void say_default_model(const Settings& settings);
 
-// --from: a file, or the newest checkpoint of a run's folder. Neither is Exit::disk.
-std::filesystem::path checkpoint_of(const std::string& from);
-
 // "DiT-S/2", or "DiT 128x6/4" for a free size.
 std::string model_label(const Settings& settings, const DitConfig& config);
 

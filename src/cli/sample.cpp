@@ -7,6 +7,7 @@
 #include "api/saved_model.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/checkpoint_of.h"
 #include "cli/classes.h"
 #include "cli/drawing_progress.h"
 #include "cli/resolve.h"

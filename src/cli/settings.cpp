@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/resolve.h"
+#include "cli/checkpoint_of.h"
 #include "formats/input_file.h"
 #include "formats/json_reader.h"
 #include "formats/toml_text.h"
