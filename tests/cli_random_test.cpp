@@ -60,7 +60,7 @@ class CliMemoryRandom : public CliTest {
 // EBB_RANDOM_RUNS says how many, EBB_RANDOM_SEED which; a few take part in every ./check.
 TEST_F(CliMemoryRandom, RunsStayWithinAControlGroupOfTheirBudget) {
   const char* wanted = std::getenv("EBB_RANDOM_RUNS");
-  const int runs = wanted ? std::atoi(wanted) : 8;
+  const int runs = wanted ? std::atoi(wanted) : 4;
   int tight = 0;
   for (int i = 0; i < runs; ++i) {
     const Args chosen = settings();
