@@ -37,7 +37,8 @@ class OneAtATime final : public PeerLane {
 };
 
 StepSpec placed(StepSpec spec, int ranks, int rank, Shard shard) {
-  spec.place = {ranks, rank, shard};
+  spec.place = {ranks, rank};
+  spec.choices.shard = shard;
   return spec;
 }
 
@@ -109,7 +110,7 @@ TEST(RankPrograms, AnyNumberOfRanksHasTheBitsOfOne) {
       const StepSpec spec = updating(clip, kBatch);
       const Bits alone = run_with(config, spec, {});
       for (const int ranks : {2, 3, 4, 7}) {
-        for (const Shard shard : {Shard::off, Shard::state}) {
+        for (const Shard shard : {Shard::off, Shard::grads}) {
           SCOPED_TRACE(fmt::format("{} ranks, shard {}", ranks, static_cast<int>(shard)));
           Ranks(config, spec, {}, ranks, shard).expect_same_as(alone);
         }
@@ -127,7 +128,7 @@ TEST(RankPrograms, LayerByLayerInMicroBatchesAndRecomputedToo) {
   Choices layers{.micro_batch = 2, .layer_major = true};
   layers.schedule = plain_schedule(std::vector<KeepSet>(config.depth(), KeepSet{}));
   for (const int ranks : {2, 3}) {
-    for (const Shard shard : {Shard::off, Shard::state}) {
+    for (const Shard shard : {Shard::off, Shard::grads}) {
       Ranks(config, spec, layers, ranks, shard).expect_same_as(alone);
     }
   }
@@ -139,13 +140,13 @@ TEST(RankPrograms, EveryOptimizerAndModelGoesOverRanks) {
     SCOPED_TRACE(m.name);
     StepSpec spec = updating(0.05f, 3);
     spec.l1 = 0.1;
-    Ranks(m.config, spec, {}, 3, Shard::state).expect_same_as(run_with(m.config, spec, {}));
+    Ranks(m.config, spec, {}, 3, Shard::grads).expect_same_as(run_with(m.config, spec, {}));
   }
   for (const Optimizer optimizer : {Optimizer::lion, Optimizer::adafactor}) {
     const DitConfig config = small_config();
     StepSpec spec = updating(0.05f, 3);
     spec.optimizer = optimizer;
-    Ranks(config, spec, {}, 3, Shard::state).expect_same_as(run_with(config, spec, {}));
+    Ranks(config, spec, {}, 3, Shard::grads).expect_same_as(run_with(config, spec, {}));
   }
 }
 
@@ -165,8 +166,8 @@ TEST(RankPrograms, StateLiesWithItsOwnerAlone) {
   };
   EXPECT_NEAR(resident(1, Shard::off), 16, 0.1);
   EXPECT_NEAR(resident(4, Shard::off), 16, 0.1);
-  EXPECT_NEAR(resident(4, Shard::state), 4 + 12.0 / 4, 0.2);
-  EXPECT_NEAR(resident(8, Shard::state), 4 + 12.0 / 8, 0.3);
+  EXPECT_NEAR(resident(4, Shard::grads), 4 + 12.0 / 4, 0.2);
+  EXPECT_NEAR(resident(8, Shard::grads), 4 + 12.0 / 8, 0.3);
 }
 
 TEST(RankShares, AreInOrderAndAsEqualAsCanBe) {
@@ -217,7 +218,7 @@ class RankCheck : public testing::Test {
 };
 
 TEST_F(RankCheck, TakesWhatIsRightAndNamesWhoWaits) {
-  for (const Shard shard : {Shard::off, Shard::state}) {
+  for (const Shard shard : {Shard::off, Shard::grads}) {
     EXPECT_EQ(refusal(programs(3, shard)), "");
     std::vector<Program> missing = programs(3, shard);
     missing[1].ops.erase(missing[1].ops.begin() + static_cast<ptrdiff_t>(exchanges(missing[1])[0]));
@@ -230,7 +231,7 @@ TEST_F(RankCheck, MutilatedProgramsAreRefused) {
   int refused = 0;
   constexpr int kTries = 200;
   for (int i = 0; i < kTries; ++i) {
-    std::vector<Program> made = programs(3, i % 2 == 0 ? Shard::off : Shard::state);
+    std::vector<Program> made = programs(3, i % 2 == 0 ? Shard::off : Shard::grads);
     Program& program = made[random() % 3];
     const std::vector<size_t> at = exchanges(program);
     Op& op = program.ops[at[random() % at.size()]];
@@ -257,7 +258,7 @@ TEST_F(RankCheck, ShuffledProgramsAreJudgedAsTheyRun) {
   std::mt19937 random(7);
   int passed = 0, stuck = 0;
   for (int i = 0; i < 60; ++i) {
-    std::vector<Program> made = programs(3, Shard::state);
+    std::vector<Program> made = programs(3, Shard::grads);
     // Exchanges alone, some of them moved to other places.
     for (Program& program : made) {
       std::erase_if(program.ops,

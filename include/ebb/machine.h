@@ -45,6 +45,9 @@ class MeasuredMachine {
   // machine to be of that kind, and cannot use the directory. Fails with Exit::usage.
   static MeasuredMachine read(const std::filesystem::path& file, const std::string& offload = "");
   std::string json() const;
+  // The same from that text itself; `where` is what messages call it.
+  static MeasuredMachine from_json(const std::string& text, const std::string& where,
+                                   const std::string& offload = "");
 
   int threads() const;
   int64_t available_bytes() const;  // that a process may take

@@ -77,6 +77,11 @@ MeasuredMachine MeasuredMachine::read(const std::filesystem::path& file,
   return MeasuredMachine(hold(read_machine(file, offload, device_with)));
 }
 
+MeasuredMachine MeasuredMachine::from_json(const std::string& text, const std::string& where,
+                                           const std::string& offload) {
+  return MeasuredMachine(hold(machine_from_json(text, where, offload, device_with)));
+}
+
 std::string MeasuredMachine::json() const { return machine_json(inside(*this)); }
 int MeasuredMachine::threads() const { return inside(*this).device->threads(); }
 int64_t MeasuredMachine::available_bytes() const { return inside(*this).available_bytes; }

@@ -12,8 +12,11 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/complain.h"
 #include "cli/help.h"
+#include "cli/ranks.h"
 #include "cli/verbs.h"
+#include "comm/launcher.h"
 
 namespace ebb {
 namespace {
@@ -23,6 +26,7 @@ struct Verb {
   int (*run)(Settings);
   const char* summary;
   const char* example;
+  int (*over_ranks)(Settings, Peers&) = nullptr;  // absent: it runs in one process
 };
 
 // In the order in which a person comes to need them.
@@ -31,7 +35,8 @@ constexpr Verb kVerbs[] = {
      "ebb plan --model DiT-B/2 --batch 64 --memory 8G"},
     {"train", run_train, "train a model",
      "ebb train --data photos/ --image-size 64 --model DiT-S/8 --batch 64 \\\n"
-     "      --steps 5000 --out runs/a"},
+     "      --steps 5000 --out runs/a",
+     train_over_ranks},
     {"sample", run_sample, "draw pictures with a trained model",
      "ebb sample --from runs/a --classes 0,3,7 --count 16 --steps 50 \\\n"
      "      --guidance 4 --out grid.png"},
@@ -93,30 +98,9 @@ int run(const std::vector<std::string>& args) {
     print_help(verb);
     return 0;
   }
-  return verb.run(parse_settings(args[0], {args.begin() + 1, args.end()}));
-}
-
-// What to try where a message has nothing better to say.
-std::string usual_hint(Exit code, const std::string& verb) {
-  switch (code) {
-    case Exit::usage:
-      return fmt::format("ebb {} --help shows what is wanted", verb);
-    case Exit::data:
-      return "ebb inspect PATH shows what is there";
-    case Exit::budget:
-      return "give a larger --memory, or a smaller model or batch";
-    case Exit::numbers:
-      return "look for NaN or infinity in the data and the weights";
-    default:
-      return "check that the path is right, may be written, and that its disk has room";
-  }
-}
-
-// The error: line and what to try. Where stderr itself cannot be written, the exit code still
-// tells.
-int complain(Exit code, const std::string& what, const std::string& hint) {
-  std::fputs(fmt::format("error: {}\n  {}\n", what, hint).c_str(), stderr);
-  return static_cast<int>(code);
+  const std::vector<std::string> words(args.begin() + 1, args.end());
+  if (launcher().size > 1) return run_over_ranks(verb.name, verb.over_ranks, words);
+  return verb.run(parse_settings(args[0], words));
 }
 
 // What the system refused: stdout, a file or a thread.
@@ -128,7 +112,7 @@ int system_failed(const std::system_error& e) {
     return complain(Exit::disk, e.what(), "give fewer --threads, or raise the limit (ulimit -u)");
   }
   if (dynamic_cast<const std::filesystem::filesystem_error*>(&e) != nullptr) {
-    return complain(Exit::disk, e.what(), usual_hint(Exit::disk, ""));
+    return complain(Error(Exit::disk, e.what()), "");
   }
   return complain(Exit::disk, e.what(), "the output could not be written: is its disk full?");
 }
@@ -148,9 +132,7 @@ int main(int argc, char** argv) {
       throw std::system_error(errno, std::generic_category(), "stdout");
     return code;
   } catch (const ebb::Error& e) {
-    return ebb::complain(
-        e.code(), e.what(),
-        !e.hint().empty() ? e.hint() : ebb::usual_hint(e.code(), argc > 1 ? argv[1] : ""));
+    return ebb::complain(e, argc > 1 ? argv[1] : "");
   } catch (const std::bad_alloc&) {
     return ebb::complain(Exit::budget, "the system refused memory",
                          "choose a smaller model or batch");

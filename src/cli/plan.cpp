@@ -6,6 +6,7 @@
 #include "api/resolve.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/ranks.h"
 #include "cli/resolve.h"
 #include "cli/this_machine.h"
 #include "cli/verbs.h"
@@ -25,6 +26,7 @@ TrainOptions options_of(Settings& s, const Source* source, int64_t budget) {
   const DitConfig config = resolve_model(s, info);
   TrainOptions options = resolve_training(s, config, info);
   options.budget_bytes = budget;
+  options.step.place = resolve_place(s, nullptr);
   return options;
 }
 

@@ -29,9 +29,12 @@ struct Settings {
   // budget
   int64_t memory = 0;
   int64_t threads = 0;
-  Decisions decisions;  // on techniques
-  std::string offload;  // directory
-  std::string machine;  // file
+  Decisions decisions;         // on techniques
+  std::string offload;         // directory
+  std::string ranks = "auto";  // their layout
+  std::string link;            // between them; empty: as measured
+  int64_t peer_timeout = 60;   // seconds
+  std::string machine;         // file
   // training
   std::string data;
   int64_t batch = 256, steps = 0;  // batch 0: the largest, for `plan`

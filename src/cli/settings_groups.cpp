@@ -100,6 +100,22 @@ List technique_settings() {
   return group("memory and techniques", list);
 }
 
+List rank_settings() {
+  return group(
+      "ranks",
+      {
+          unstored(otherwise("one process, or what mpiexec started",
+                             text("ranks", &Settings::ranks, "auto|data=N",
+                                  "processes that share the work: N that each take a part of every "
+                                  "batch"))),
+          unstored(otherwise("as measured",
+                             text("link", &Settings::link, "RATE,LATENCY",
+                                  "what connects them, in bits a second, such as 1G,50us"))),
+          unstored(whole("peer-timeout", &Settings::peer_timeout, 1,
+                         "seconds after which a silent rank is lost", 86400)),
+      });
+}
+
 Setting batch_size(const char* help) { return whole("batch", &Settings::batch, 1, help, 1 << 20); }
 
 List sampler_settings(const char* steps_name) {

@@ -21,6 +21,7 @@ Setting offload_directory();
 Setting debug_memory();
 SettingList technique_settings();
 Setting batch_size(const char* help);
+SettingList rank_settings();
 SettingList sampler_settings(const char* steps_name);
 SettingList train_settings();
 SettingList pruning_settings();

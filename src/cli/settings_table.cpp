@@ -38,7 +38,7 @@ List plan_table() {
                     group("training", {whole_or("max", "batch", &Settings::batch,
                                                 "samples of one optimizer step, in all; max: the "
                                                 "largest that fits")}),
-                    train_settings(), budget_settings(), technique_settings(),
+                    train_settings(), budget_settings(), technique_settings(), rank_settings(),
                     group("memory and techniques", {machine_file(), debug_memory()}),
                     pruning_settings(), record_settings(), sampler_settings("sample-steps"),
                     group("output", {json(), text("csv", &Settings::csv, "FILE",
@@ -58,7 +58,7 @@ List train_table() {
       {"data", "out", "steps", "batch", "memory", "model", "image-size", "resume", "from"},
       join({model_settings(), group("the model", {class_count()}),
             group("training", {batch_size("samples of one optimizer step, in all"), begin_from()}),
-            train_settings(), budget_settings(), technique_settings(),
+            train_settings(), budget_settings(), technique_settings(), rank_settings(),
             group("memory and techniques", {debug_memory()}), pruning_settings(), record_settings(),
             sampler_settings("sample-steps")}));
 }

@@ -6,10 +6,14 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/going_on.h"
+#include "cli/ranks.h"
 #include "cli/resolve.h"
 #include "cli/this_machine.h"
 #include "cli/verbs.h"
 #include "cli/watched.h"
+#include "comm/agreement.h"
+#include "comm/launcher.h"
+#include "train/resume.h"
 
 namespace ebb {
 
@@ -32,6 +36,12 @@ void make_absolute(Settings& s) {
 
 namespace {
 
+// How a batch went through one process, or through other ranks, says nothing about these.
+void leave_to_planner(Settings& s, const RankPlace& place) {
+  if (!s.said("shard") && place.alone()) s.decisions.shard = std::nullopt;
+  if (!s.said("micro-batch") && !place.alone()) s.decisions.micro_batch = std::nullopt;
+}
+
 // Whatever a run cannot do without is there, as a flag or as its checkpoint says it.
 void need_settings(const Settings& s) {
   need(s, "out");
@@ -48,27 +58,40 @@ void need_settings(const Settings& s) {
   if (!lasts) fail(Exit::usage, "--steps is missing", "give --steps or --epochs");
 }
 
-TrainOptions options_of(Settings& s, const DataInfo& info, const Origin* origin, int64_t budget) {
+TrainOptions options_of(Settings& s, const DataInfo& info, const Origin* origin, int64_t budget,
+                        const RankPlace& place) {
   const DitConfig config = resolve_model(s, &info);
-  if (origin == nullptr) say_default_model(s);
+  if (origin == nullptr && place.first()) say_default_model(s);
   TrainOptions options = resolve_training(s, config, &info);
   options.budget_bytes = budget;
+  options.step.place = place;
   if (origin != nullptr) agree(options, *origin);
+  if (options.pruning && !place.alone()) {
+    fail(Exit::usage,
+         fmt::format("--prune-to contradicts --ranks data={}: an event is one process's",
+                     place.ranks),
+         "prune offline, between two runs: ebb prune, then mpiexec ... ebb train --from");
+  }
   return options;
 }
 
-}  // namespace
+// All that a run stands on.
+struct Prepared {
+  MeasuredMachine machine;
+  Data data;
+  TrainOptions options;
+  PlannedRun planned;
+};
 
-int run_train(Settings s) {
-  need_settings(s);
-  const MeasuredMachine measured = resolve_machine(s);
+Prepared prepare(Settings& s, const MeasuredMachine& measured, const RankPlace& place,
+                 int64_t budget) {
   const Machine& machine = inside(measured);
-  const int64_t budget = resolve_budget(s, measured);
   std::optional<Origin> origin = open_origin(s, budget);
   if (origin) follow(s, *origin);
+  leave_to_planner(s, place);
   const Data data = resolve_data(s, s.data, budget, true);
   const Source& source = inside(data);
-  TrainOptions options = options_of(s, source.info(), origin ? &*origin : nullptr, budget);
+  TrainOptions options = options_of(s, source.info(), origin ? &*origin : nullptr, budget, place);
   origin.reset();  // its header: nothing is held twice
   PlannedRun planned = plan_fitting_run(run_spec(options, &source), machine);
   options.fewer_pictures = afford_pictures(options, pictures_given(s), planned, machine);
@@ -82,7 +105,49 @@ int run_train(Settings s) {
   make_absolute(s);
   options.settings = settings_toml("train", s);
   options.outlook = outlook_of(options, planned, machine);
-  return train_watched(options, source, std::move(planned), machine);
+  return {measured, data, std::move(options), std::move(planned)};
+}
+
+// Ranks that were not started alike do not add up.
+void compare_ranks(Peers& peers, const Prepared& p) {
+  expect_same(peers, "program and CPU", inside(p.machine).device->kernels(),
+              "start the same build on CPUs of the same kind; -DEBB_PORTABLE=ON makes one for any "
+              "x86-64-v3");
+  expect_same(peers, "settings", p.options.settings, "give all ranks the same flags");
+  const DataRecord data = record_of(inside(p.data).info());
+  expect_same(peers, "data",
+              fmt::format("{} samples ({}), {}", data.count, data.kind, data.fingerprint),
+              "every rank has to see the same files");
+  std::string plan;
+  for (const RankBytes& rank : p.planned.ranks) {
+    plan += fmt::format("arena {} sent {}\n", rank.arena_bytes, rank.sent_bytes);
+  }
+  expect_same(peers, "plan", plan, "this is a bug in ebb: please report it with the command");
+}
+
+}  // namespace
+
+int run_train(Settings s) {
+  need_settings(s);
+  const RankPlace place = resolve_place(s, nullptr);
+  const MeasuredMachine machine = resolve_machine(s);
+  Prepared p = prepare(s, machine, place, resolve_budget(s, machine));
+  return train_watched(p.options, inside(p.data), std::move(p.planned), inside(p.machine), nullptr);
+}
+
+int train_over_ranks(Settings s, Peers& peers) {
+  RankPlace place;
+  together(&peers, [&] {
+    need_settings(s);
+    place = resolve_place(s, &peers);
+  });
+  const MeasuredMachine machine = resolve_machine_together(s, peers);
+  const int64_t budget = s.memory > 0 ? s.memory : budget_of(0, inside(machine)) / launcher().local;
+  std::optional<Prepared> p;
+  together(&peers, [&] { p = prepare(s, machine, place, budget); });
+  compare_ranks(peers, *p);
+  return train_watched(p->options, inside(p->data), std::move(p->planned), inside(p->machine),
+                       &peers);
 }
 
 }  // namespace ebb

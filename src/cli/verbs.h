@@ -2,11 +2,13 @@
 #pragma once
 
 #include "cli/settings.h"
+#include "comm/peers.h"
 
 namespace ebb {
 
 int run_plan(Settings settings);
 int run_train(Settings settings);
+int train_over_ranks(Settings settings, Peers& peers);
 int run_sample(Settings settings);
 int run_grad(Settings settings);
 int run_inspect(Settings settings);

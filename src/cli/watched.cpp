@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <cerrno>
 #include <optional>
 #include <system_error>
@@ -108,23 +109,41 @@ std::vector<std::string> closing_lines(const TrainOptions& o, const Source& sour
 
 }  // namespace
 
+namespace {
+
+// The one that stopped this process, or another rank.
+int agreed_signal(Peers* peers) {
+  const int own = stop_signal();
+  if (peers == nullptr) return own;
+  return std::countr_zero(peers->any(own > 0 ? uint64_t{1} << own : 0));
+}
+
+}  // namespace
+
 int train_watched(const TrainOptions& options, const Source& source, PlannedRun planned,
-                  const Machine& machine) {
+                  const Machine& machine, Peers* peers) {
   catch_stop_signals(kStopping);
   const RunControl control{[] { return stop_signal() != 0; }, note_saving};
   Console console(options.steps, options.log_every);
+  const bool speaks = peers == nullptr || peers->rank() == 0;
+  std::vector<RunSink*> sinks;
+  if (speaks) sinks.push_back(&console);
   Trained trained;
   try {
-    trained = train(options, source, std::move(planned), machine, {&console}, control);
+    trained = train(options, source, std::move(planned), machine, sinks, control, peers);
   } catch (const std::system_error&) {  // nobody reads what it says any more
     if (stop_signal() == 0) throw;
     return 128 + stop_signal();
   }
   if (trained.stopped) {
-    console.note(fmt::format("stopped by signal {} after step {}; --resume goes on from there",
-                             stop_signal(), trained.steps));
-    return 128 + stop_signal();
+    const int signal = agreed_signal(peers);
+    if (speaks) {
+      console.note(fmt::format("stopped by signal {} after step {}; --resume goes on from there",
+                               signal, trained.steps));
+    }
+    return 128 + signal;
   }
+  if (!speaks) return 0;
   for (const std::string& line : closing_lines(options, source, trained.steps)) console.note(line);
   return 0;
 }

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <optional>
@@ -91,11 +92,13 @@ std::vector<fs::path> plugin_folders() {
 Launcher launcher() {
   const struct {
     Launcher::Kind kind;
-    const char *rank, *size;
-  } known[] = {{Launcher::Kind::openmpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-               {Launcher::Kind::mpich, "PMI_RANK", "PMI_SIZE"},
-               {Launcher::Kind::openmpi, "PMIX_RANK", "SLURM_STEP_NUM_TASKS"}};
-  for (const auto& [kind, rank_name, size_name] : known) {
+    const char *rank, *size, *local;
+  } known[] = {
+      {Launcher::Kind::openmpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+       "OMPI_COMM_WORLD_LOCAL_SIZE"},
+      {Launcher::Kind::mpich, "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
+      {Launcher::Kind::openmpi, "PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS_PER_NODE"}};
+  for (const auto& [kind, rank_name, size_name, local_name] : known) {
     const auto rank = number_in(rank_name), size = number_in(size_name);
     if (!rank || !size) continue;
     if (*size < 1 || *rank < 0 || *rank >= *size) {
@@ -106,7 +109,7 @@ Launcher launcher() {
           fmt::format("the launcher sets them; without a launcher: unset {} {}", rank_name,
                       size_name));
     }
-    return {kind, *rank, *size};
+    return {kind, *rank, *size, std::clamp(number_in(local_name).value_or(*size), 1, *size)};
   }
   return {};
 }

@@ -15,6 +15,7 @@ struct Launcher {
   enum class Kind { none, mpich, openmpi };
   Kind kind = Kind::none;
   int rank = 0, size = 1;
+  int local = 1;  // of these on this host, as far as the launcher says
 };
 
 // From the environment: what Hydra (MPICH's mpiexec) and its relatives, Open MPI's mpiexec and

@@ -130,9 +130,14 @@ std::string machine_json(const Machine& machine) {
 
 Machine read_machine(const std::filesystem::path& file, const std::string& offload,
                      const std::function<const Device&(int threads)>& device_with) {
+  return machine_from_json(read_text_file(file, kMostBytes, Exit::usage), printable(file.string()),
+                           offload, device_with);
+}
+
+Machine machine_from_json(const std::string& text, const std::string& where,
+                          const std::string& offload,
+                          const std::function<const Device&(int threads)>& device_with) {
   constexpr const char* kHint = "ebb machine --json > FILE writes one";
-  const std::string where = printable(file.string());
-  const std::string text = read_text_file(file, kMostBytes, Exit::usage);
   JsonReader json(text, where, Exit::usage, kHint);
   Described made = read_described(json);
   if (made.version == 0 || made.threads == 0 || made.kernels.empty()) {

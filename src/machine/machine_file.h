@@ -13,9 +13,12 @@ namespace ebb {
 // One JSON object.
 std::string machine_json(const Machine& machine);
 
-// The machine that the file describes. `device_with` gives this build's device with so many
-// threads; `offload` is the directory that the plan may use there, or nothing. Fails with
+// The machine that the text or the file describes. `device_with` gives this build's device with so
+// many threads; `offload` is the directory that the plan may use there, or nothing. Fails with
 // Exit::usage on a file that is damaged or of other kernels, naming it.
+Machine machine_from_json(const std::string& text, const std::string& where,
+                          const std::string& offload,
+                          const std::function<const Device&(int threads)>& device_with);
 Machine read_machine(const std::filesystem::path& file, const std::string& offload,
                      const std::function<const Device&(int threads)>& device_with);
 

@@ -4,8 +4,8 @@
 
 namespace ebb {
 
-Chain::Chain(Builder& b, const RankPlace& place, const std::vector<ParamSpec>& specs)
-    : b_(b), place_(place), owners_(owners(specs, place.ranks)) {
+Chain::Chain(Builder& b, const RankPlace& place, Shard shard, const std::vector<ParamSpec>& specs)
+    : b_(b), place_(place), shard_(shard), owners_(owners(specs, place.ranks)) {
   size_t next = 0;
   for (const ParamSpec& spec : specs) {
     if (spec.trained()) owner_[spec.name] = owners_[next++];
@@ -13,7 +13,11 @@ Chain::Chain(Builder& b, const RankPlace& place, const std::vector<ParamSpec>& s
 }
 
 bool Chain::owns(const ParamSpec& spec) const {
-  return place_.shard == Shard::off || owner_.at(spec.name) == place_.rank;
+  return shard_ == Shard::off || owner_.at(spec.name) == place_.rank;
+}
+
+Purpose Chain::purpose(const ParamSpec& spec) const {
+  return place_.last() && owns(spec) ? Purpose::gradient : Purpose::exchange;
 }
 
 // ---- messages ----------------------------------------------------------------------------------
@@ -71,7 +75,7 @@ void Chain::begin_loss(Buf loss) {
 
 void Chain::complete(const ParamSpec& spec, Buf gradient) {
   const int owner = owner_.at(spec.name);
-  const bool to_all = place_.shard == Shard::off;
+  const bool to_all = shard_ == Shard::off;
   if (place_.last()) {
     if (owns(spec)) whole_[spec.name] = gradient;
     // Whoever takes it has begun to: it passed its own part on before.
@@ -92,7 +96,7 @@ void Chain::complete(const ParamSpec& spec, Buf gradient) {
 void Chain::finish() {
   for (const Message& m : expected_) {
     receive_end(m.name, m.x, m.peer, m.channel);
-    if (place_.shard == Shard::off && !place_.first()) {
+    if (shard_ == Shard::off && !place_.first()) {
       send(m.name, m.x, place_.before(), kFinishedSums);
     }
   }

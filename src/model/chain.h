@@ -17,10 +17,13 @@ namespace ebb {
 class Chain {
  public:
   // All must outlive it. Ranks write their calls in the same order.
-  Chain(Builder& b, const RankPlace& place, const std::vector<ParamSpec>& specs);
+  Chain(Builder& b, const RankPlace& place, Shard shard, const std::vector<ParamSpec>& specs);
 
   // Whether this rank updates the tensor.
   bool owns(const ParamSpec& spec) const;
+  // What a gradient is here while it is made: of the whole batch at its end, or a part of the sum
+  // that goes on to another rank.
+  Purpose purpose(const ParamSpec& spec) const;
 
   // While gradients are made: brings what the ranks before this one have added,
   bool begins_elsewhere() const { return !place_.first(); }
@@ -61,6 +64,7 @@ class Chain {
 
   Builder& b_;
   const RankPlace place_;
+  const Shard shard_;
   std::map<std::string, int> owner_;
   std::vector<int> owners_;  // in the order of trained tensors
   std::map<std::string, Buf> whole_;

@@ -36,6 +36,10 @@ class Params {
   void start_gradients(Builder& b, const std::string& layer);
   void start_all_gradients(Builder& b);
 
+  // What a gradient's bytes count as. Not set: gradients.
+  using PurposeOf = std::function<Purpose(const ParamSpec& spec)>;
+  void gradients_are(PurposeOf purpose) { purpose_ = std::move(purpose); }
+
   // Where sums do not begin at zero: emits what brings the gradient's beginning. Not set: zeros.
   using Begin = std::function<void(const ParamSpec& spec, Buf gradient)>;
   void on_begin(Begin begin) { begin_ = std::move(begin); }
@@ -63,6 +67,7 @@ class Params {
   Storage storage_;
   std::map<std::string, Entry> entries_;
   std::vector<std::string> order_;
+  PurposeOf purpose_ = [](const ParamSpec&) { return Purpose::gradient; };
   Begin begin_;
   Release release_;
   bool wait_ = false;

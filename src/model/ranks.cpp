@@ -24,4 +24,14 @@ std::vector<int> owners(const std::vector<ParamSpec>& specs, int ranks) {
   return found;
 }
 
+int fullest_rank(const std::vector<ParamSpec>& specs, int ranks) {
+  const std::vector<int> owner = owners(specs, ranks);
+  std::vector<int64_t> numbers(ranks);
+  size_t next = 0;
+  for (const ParamSpec& spec : specs) {
+    if (spec.trained()) numbers[owner[next++]] += spec.count();
+  }
+  return static_cast<int>(std::max_element(numbers.begin(), numbers.end()) - numbers.begin());
+}
+
 }  // namespace ebb

@@ -9,9 +9,9 @@
 
 namespace ebb {
 
-// What lies with one rank alone, its owner. Gradients are summed along a chain of ranks and end
-// with their owner, so that they are never all in one place once the state is not.
-enum class Shard : uint8_t { off, state };
+// What lies with one rank alone, its owner: nothing; or moments and average, and with them the
+// gradients, whose sums end with their owner anyway, so that they are never all in one place.
+enum class Shard : uint8_t { off, grads };
 
 // Samples of a batch.
 struct Share {
@@ -20,7 +20,6 @@ struct Share {
 
 struct RankPlace {
   int ranks = 1, rank = 0;  // that each take a share of the batch
-  Shard shard = Shard::off;
 
   bool alone() const { return ranks == 1; }
   bool first() const { return rank == 0; }
@@ -34,6 +33,9 @@ struct RankPlace {
 // The owner of each trained tensor, in their order: each rank has some that follow each other, and
 // about as many numbers as every other.
 std::vector<int> owners(const std::vector<ParamSpec>& specs, int ranks);
+
+// The rank whose own tensors have the most numbers.
+int fullest_rank(const std::vector<ParamSpec>& specs, int ranks);
 
 // Channels, so that what is of one kind keeps its order and waits for no other.
 enum Channel : int { kPartialSums, kFinishedSums, kNormSums, kWeights, kLosses };

@@ -35,7 +35,7 @@ class StepWriter {
         b_(kStepProgram, device),
         params_(b_, specs_, choices_.storage),
         batch_(b_, config, spec),
-        chain_(b_, spec.place, specs_),
+        chain_(b_, spec.place, spec.choices.shard, specs_),
         update_(b_, config, spec, specs_, params_) {
     if (choices_.schedule.empty()) {
       choices_.schedule = plain_schedule(std::vector<KeepSet>(config.depth(), KeepSet::all()));
@@ -95,8 +95,9 @@ class StepWriter {
   void chain_sums() {
     require(spec_.update && !choices_.release, "step: ranks without an update, or with release");
     require(choices_.layer_major || !accumulates(), "step: a chain of ranks in batch order");
-    require(spec_.place.shard == Shard::off || spec_.group_lasso == 0,
+    require(choices_.shard == Shard::off || spec_.group_lasso == 0,
             "step: structures whose tensors lie with several ranks");
+    params_.gradients_are([&](const ParamSpec& p) { return chain_.purpose(p); });
     if (chain_.begins_elsewhere()) {
       params_.on_begin([&](const ParamSpec& p, Buf g) { chain_.begin(p, g); });
     }
@@ -274,11 +275,11 @@ class StepWriter {
       chain_.finish();
     }
     each([&](const ParamSpec& spec, Buf gradient) { update_.norm(spec, gradient); });
-    if (spec_.place.shard != Shard::off) chain_.share_norms(update_.norms());
+    if (choices_.shard != Shard::off) chain_.share_norms(update_.norms());
     update_.clip();
     each([&](const ParamSpec& spec, Buf gradient) { update_.apply(spec, gradient); });
     for (const ParamSpec& spec : specs_) {
-      if (spec_.place.shard == Shard::off || !spec.trained()) continue;
+      if (choices_.shard == Shard::off || !spec.trained()) continue;
       chain_.share_weight(spec, params_.weight(spec.name));
     }
     chain_.wait_for_sends();

@@ -16,7 +16,8 @@ struct Choices {
   bool release = false;
   Schedule schedule = {};  // empty: every block keeps all
   Storage storage = {};
-  Offload offload = {};  // needs `release`, unless it is of inputs alone
+  Offload offload = {};      // needs `release`, unless it is of inputs alone
+  Shard shard = Shard::off;  // over ranks
 };
 
 enum class Optimizer : uint8_t { adamw, lion, adafactor };

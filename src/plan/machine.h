@@ -14,13 +14,17 @@ namespace ebb {
 // being encoded). Planning may have it before.
 inline constexpr int64_t kRunningBytes = 3 << 20;
 
+// What MPI takes of a process: MPICH 15 MiB with four ranks on a host, some of it shared.
+inline constexpr int64_t kPeersBytes = 24 << 20;
+
 struct Machine {
   const Device* device = nullptr;  // outlives it
   std::vector<LaneKind> lanes;
-  Calibration calibration;      // what was measured of the device's ops,
-  CostModel costs;              // and what they cost by it
-  int64_t outside_bytes = 0;    // of a process besides its arena, its plan and its data
-  int64_t available_bytes = 0;  // that a process may take
+  Calibration calibration;            // what was measured of the device's ops,
+  CostModel costs;                    // and what they cost by it
+  int64_t outside_bytes = 0;          // of a process besides its arena, its plan and its data,
+  int64_t peers_bytes = kPeersBytes;  // and of one that has other ranks, besides that
+  int64_t available_bytes = 0;        // that a process may take
 
   Limits limits() const { return device->limits(); }
 };

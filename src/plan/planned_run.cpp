@@ -10,18 +10,29 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "plan/rank_check.h"
 
 namespace ebb {
 
 namespace {
+
+// Of a program only what other ranks have to do with: the rest need not be kept.
+Program exchanges_of(const Program& program) {
+  Program kept;
+  for (const Op& op : program.ops) {
+    if (std::holds_alternative<Exchange>(op.params)) kept.ops.push_back(op);
+  }
+  return kept;
+}
 
 class Planner {
  public:
   Planner(const RunSpec& spec, const Machine& machine)
       : spec_(spec),
         machine_(machine),
-        outside_(machine.outside_bytes + spec.data_bytes + spec.held_bytes),
-        candidates_(step_candidates(spec.config, spec.step, spec.decisions, machine)) {}
+        outside_(machine.outside_bytes + spec.data_bytes + spec.held_bytes +
+                 (spec.step.place.alone() ? 0 : machine.peers_bytes)),
+        candidates_(step_candidates(spec.config, of_rank(spec.step, 0), spec.decisions, machine)) {}
 
   // The fastest that fits, or the smallest.
   PlannedRun plan() const {
@@ -34,7 +45,7 @@ class Planner {
     return smallest();
   }
 
-  int64_t floor_bytes() const { return smallest().process_bytes(); }
+  int64_t floor_bytes() const { return smallest().most_bytes(); }
 
  private:
   // The least that any of them takes, and that the lanes hold.
@@ -51,8 +62,34 @@ class Planner {
     throw Bug("plan: no way to carry out the step in memory alone");
   }
 
+  // Over ranks, the plan of this one: every other's is made before it, and only what it takes is
+  // kept.
   PlannedRun around(const Candidate& candidate) const {
-    PlannedRun made = place(candidate);
+    const RankPlace place = spec_.step.place;
+    if (place.alone()) return of_one(candidate, 0);
+    std::vector<RankBytes> ranks(place.ranks);
+    std::vector<Program> exchanges(place.ranks);
+    bool fits = true;
+    PlannedRun made;
+    for (int away = 1; away <= place.ranks; ++away) {
+      const int rank = (place.rank + away) % place.ranks;
+      made = {};
+      made = of_one(candidate, rank);
+      fits = fits && made.fits;
+      ranks[rank] = {made.process_bytes(), made.plans.arena_bytes, 0};
+      exchanges[rank] = exchanges_of(made.step_plan().program);
+    }
+    std::vector<const Program*> all;
+    for (const Program& each : exchanges) all.push_back(&each);
+    const std::vector<int64_t> sent = check_ranks(all);
+    for (int r = 0; r < place.ranks; ++r) ranks[r].sent_bytes = sent[r];
+    made.fits = fits;
+    made.ranks = std::move(ranks);
+    return made;
+  }
+
+  PlannedRun of_one(const Candidate& candidate, int rank) const {
+    PlannedRun made = place(candidate, rank);
     const int64_t own = bookkeeping_bytes(made.plans);
     const int64_t planning = std::max(candidate.looking_bytes - kRunningBytes,
                                       planning_bytes(own, candidate.choices.offload.any()));
@@ -69,9 +106,14 @@ class Planner {
     return true;
   }
 
-  PlannedRun place(const Candidate& candidate) const {
+  static StepSpec of_rank(StepSpec step, int rank) {
+    step.place.rank = rank;
+    return step;
+  }
+
+  PlannedRun place(const Candidate& candidate, int rank) const {
     PlannedRun made;
-    made.step = spec_.step;
+    made.step = of_rank(spec_.step, rank);
     made.step.choices = candidate.choices;
     made.seconds = candidate.seconds;
     // Not as a list in braces, which would copy it: a deep model's program is large.
@@ -88,6 +130,8 @@ class Planner {
     made.sampler = spec_.sampler;
     made.sampler->storage = candidate.choices.storage;
     made.sampler->offload = candidate.choices.offload;
+    // The average lies with its owners: it takes the weights' place while pictures are drawn.
+    if (candidate.choices.shard != Shard::off) made.sampler->weights_prefix = "";
     for (int64_t& batch = made.sampler->batch;; batch = (batch + 1) / 2) {
       std::vector<Program> programs = step();
       for (Program& p : sampler_programs(spec_.config, *made.sampler, *machine_.device)) {
@@ -239,7 +283,7 @@ PlannedRun plan_run_and_floor(const RunSpec& spec, const Machine& machine) {
   const Planner planner(spec, machine);
   const int64_t floor = planner.floor_bytes();  // first: its plan is gone before the other is made
   PlannedRun planned = planner.plan();
-  planned.floor_bytes = planned.fits ? std::min(floor, planned.process_bytes()) : floor;
+  planned.floor_bytes = planned.fits ? std::min(floor, planned.most_bytes()) : floor;
   return planned;
 }
 

@@ -3,6 +3,7 @@
 // no file and no process.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string>
@@ -25,21 +26,35 @@ struct RunSpec {
   int64_t apart_bytes = 0;  // that it will hold at times when the arena is not there
 };
 
+// What one rank of several takes.
+struct RankBytes {
+  int64_t process_bytes = 0, arena_bytes = 0;
+  int64_t sent_bytes = 0;  // to other ranks, in a step
+};
+
 struct PlannedRun {
-  StepSpec step;                       // with the choices made
+  StepSpec step;                       // with the choices made; of its rank
   std::optional<SamplerSpec> sampler;  // with the batch that fits
   PlanSet plans;                       // the step's, and the sampler's
   double seconds = 0;                  // of a step, predicted
   int64_t outside_bytes = 0;           // of the process, outside the arena
   int64_t floor_bytes = 0;             // of the process: the least that any choice takes; if asked
   bool fits = false;                   // otherwise this is the smallest plan
+  std::vector<RankBytes> ranks;        // of all of them, where there are several
 
   const Plan& step_plan() const { return plans.at(kStepProgram); }
   int64_t process_bytes() const { return plans.arena_bytes + outside_bytes; }
+  // Of the rank that takes most.
+  int64_t most_bytes() const {
+    int64_t most = process_bytes();
+    for (const RankBytes& rank : ranks) most = std::max(most, rank.process_bytes);
+    return most;
+  }
 };
 
 // The fastest plan within the budget, or the smallest there is; the latter says also what that one
-// takes.
+// takes. Over ranks the budget is each one's, and the plan that of the rank in the spec's place:
+// every rank comes to the same choices.
 PlannedRun plan_run(const RunSpec& spec, const Machine& machine);
 PlannedRun plan_run_and_floor(const RunSpec& spec, const Machine& machine);
 

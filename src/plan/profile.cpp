@@ -23,39 +23,65 @@ struct ResidentOwn {
   }
 };
 
-int64_t gradient_bytes(const DitConfig& config, const Storage& storage, const Limits& limits) {
+// The parameters, and those of them whose state one rank has: where ranks share it, the one that
+// has most.
+struct Owned {
+  std::vector<ParamSpec> all;
+  std::vector<const ParamSpec*> trained;
+
+  Owned(const DitConfig& config, const StepSpec& spec, const Choices& choices)
+      : all(parameters(config)) {
+    const bool shared = choices.shard != Shard::off;
+    const std::vector<int> owner = shared ? owners(all, spec.place.ranks) : std::vector<int>();
+    const int fullest = shared ? fullest_rank(all, spec.place.ranks) : 0;
+    size_t next = 0;
+    for (const ParamSpec& p : all) {
+      if (p.trained() && (!shared || owner[next++] == fullest)) trained.push_back(&p);
+    }
+  }
+  bool has(const ParamSpec& p) const {
+    return !p.trained() || std::find(trained.begin(), trained.end(), &p) != trained.end();
+  }
+};
+
+int64_t gradient_bytes(const Owned& owned, const Storage& storage, const Limits& limits) {
   int64_t bytes = 0;
-  for (const ParamSpec& p : parameters(config)) {
-    if (!p.trained()) continue;
-    bytes += limits.aligned(p.count() * dtype_bytes(storage.gradient_of(p)));
+  for (const ParamSpec* p : owned.trained) {
+    bytes += limits.aligned(p->count() * dtype_bytes(storage.gradient_of(*p)));
   }
   return bytes;
 }
 
 }  // namespace
 
-int64_t state_bytes(const DitConfig& config, const StepSpec& spec, const Storage& storage,
-                    const Offload& offload, const Limits& limits) {
+int64_t state_bytes(const DitConfig& config, const StepSpec& spec, const Choices& choices,
+                    const Limits& limits) {
+  const Offload& offload = choices.offload;
   int64_t bytes = limits.aligned(spec.feeding.memory_bytes) +
                   (offload.any() ? limits.aligned(offload.memory_bytes) : 0);
-  for (const ParamSpec& p : parameters(config)) {
-    for (const StateBuffer& b : state_of(p, spec, storage)) {
+  const Owned owned(config, spec, choices);
+  for (const ParamSpec& p : owned.all) {
+    const bool own = owned.has(p);
+    for (const StateBuffer& b : state_of(p, spec, choices.storage)) {
+      const bool of_all = b.prefix.empty() || !b.updated();  // the weight, and its mask
+      if (!own && !of_all) continue;
       if (!b.updated() || !offload.takes(p, b.purpose)) bytes += limits.aligned(b.bytes());
     }
   }
   return bytes;
 }
 
-double update_seconds(const DitConfig& config, const StepSpec& spec, const Storage& storage,
+double update_seconds(const DitConfig& config, const StepSpec& spec, const Choices& choices,
                       const Machine& machine) {
+  const Storage& storage = choices.storage;
   double seconds = 0;
-  for (const ParamSpec& p : parameters(config)) {
-    if (!p.trained()) continue;
-    seconds += machine.costs.seconds(update_op(p, spec, storage));
-    if (in_group(p, spec)) {
-      seconds += machine.costs.seconds(squares_op(p, config, spec, storage, true));
+  const Owned owned(config, spec, choices);
+  for (const ParamSpec* p : owned.trained) {
+    seconds += machine.costs.seconds(update_op(*p, spec, storage));
+    if (in_group(*p, spec)) {
+      seconds += machine.costs.seconds(squares_op(*p, config, spec, storage, true));
     }
-    if (shrinks(p, spec)) seconds += machine.costs.seconds(shrink_op(p, config, spec, storage));
+    if (shrinks(*p, spec)) seconds += machine.costs.seconds(shrink_op(*p, config, spec, storage));
   }
   return seconds;
 }
@@ -63,22 +89,22 @@ double update_seconds(const DitConfig& config, const StepSpec& spec, const Stora
 namespace {
 
 // Zeroing all gradients before a loop, and the update behind everything: a matter of the tensors.
-double state_seconds(const DitConfig& config, const StepSpec& spec, const Storage& storage,
+double state_seconds(const DitConfig& config, const StepSpec& spec, const Choices& choices,
                      bool zeroing, bool update, const Machine& machine) {
   const CostModel& costs = machine.costs;
   double seconds = costs.seconds(Zero{1});
-  int64_t trained = 0;
-  for (const ParamSpec& p : parameters(config)) {
-    if (!p.trained()) continue;
-    const int64_t n = p.count();
-    ++trained;
-    const DType type = storage.gradient_of(p);
+  const Owned owned(config, spec, choices);
+  for (const ParamSpec* p : owned.trained) {
+    const int64_t n = p->count();
+    const DType type = choices.storage.gradient_of(*p);
     if (zeroing) seconds += costs.seconds(Zero{n, type});
     if (update) seconds += costs.seconds(SquaredNorm{n, 0, type});
   }
-  if (update) seconds += update_seconds(config, spec, storage, machine);
-  if (update) seconds += costs.seconds(ClipScale{0, trained, 0});
-  return seconds;
+  if (!update) return seconds;
+  const auto trained = std::count_if(owned.all.begin(), owned.all.end(),
+                                     [](const ParamSpec& p) { return p.trained(); });
+  return seconds + update_seconds(config, spec, choices, machine) +
+         costs.seconds(ClipScale{0, trained, 0});
 }
 
 }  // namespace
@@ -96,8 +122,9 @@ class Profiler {
         machine_(machine),
         // All gradients live through a loop over whole steps; otherwise they come and go with their
         // block.
-        all_gradients_(micro_batch_count(spec.batch, choices.micro_batch) > 1 &&
+        all_gradients_(micro_batch_count(spec.share().count, choices.micro_batch) > 1 &&
                        !choices.layer_major),
+        shared_(choices.shard != Shard::off),
         late_update_(spec.update && !choices.release) {
     p_.options = keep_options;
   }
@@ -105,16 +132,17 @@ class Profiler {
   Profile make() {
     const Shapes shapes(config_);
     p_.shape_at = shapes.at;
-    const Storage& storage = choices_.storage;
     const Limits limits = machine_.limits();
-    state_ = state_bytes(config_, spec_, storage, choices_.offload, limits) +
-             (all_gradients_ ? gradient_bytes(config_, storage, limits) : 0);
+    state_ = state_bytes(config_, spec_, choices_, limits);
+    if (all_gradients_ || shared_) {
+      state_ += gradient_bytes(Owned(config_, spec_, choices_), choices_.storage, limits);
+    }
     for (size_t s = 0; s < shapes.all.size(); ++s) {
       add(shapes.all[s], std::count(shapes.at.begin(), shapes.at.end(), static_cast<int>(s)));
     }
     p_.input_bytes = std::max<int64_t>(0, p_.shapes[0].forward.back().delta);
     p_.fixed_seconds +=
-        state_seconds(config_, spec_, storage, all_gradients_, late_update_, machine_);
+        state_seconds(config_, spec_, choices_, all_gradients_, late_update_, machine_);
     p_.fixed_own_bytes += p_.update.own_bytes;
     return std::move(p_);
   }
@@ -137,7 +165,9 @@ class Profiler {
     const Program program = write_step(sampled, written, *machine_.device);
     note_looking(program);
 
-    const Stages stages(program, 2 * blocks + 3, machine_, !all_gradients_);
+    // Which blocks' sums end with a rank is a matter of the whole model: they count as there all
+    // along.
+    const Stages stages(program, 2 * blocks + 3, machine_, !all_gradients_ && !shared_);
     Profile::OfShape made;
     for (int64_t i = 0; i < std::ssize(p_.options); ++i) {
       made.forward.push_back(stages.stage(1 + ends + i));
@@ -174,7 +204,7 @@ class Profiler {
   const StepSpec& spec_;
   const Choices& choices_;
   const Machine& machine_;
-  const bool all_gradients_, late_update_;
+  const bool all_gradients_, shared_, late_update_;
   int64_t state_ = 0;
   Profile p_;
 };

@@ -46,10 +46,11 @@ std::vector<KeepSet> keep_options(const DitConfig& config, int64_t micro_batch, 
 Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choices& choices,
                      const std::vector<KeepSet>& keep_options, const Machine& machine);
 
-// What the state takes: residents, in bytes, and the seconds that go into updating it.
-int64_t state_bytes(const DitConfig& config, const StepSpec& spec, const Storage& storage,
-                    const Offload& offload, const Limits& limits);
-double update_seconds(const DitConfig& config, const StepSpec& spec, const Storage& storage,
+// What the state takes: residents, in bytes, and the seconds that go into updating it. Where ranks
+// share the state, of the one that has most of it.
+int64_t state_bytes(const DitConfig& config, const StepSpec& spec, const Choices& choices,
+                    const Limits& limits);
+double update_seconds(const DitConfig& config, const StepSpec& spec, const Choices& choices,
                       const Machine& machine);
 
 // What a schedule comes to: the bytes of the arena, if packing leaves no gap, those of the plan

@@ -56,7 +56,7 @@ class KeepOptions {
   explicit KeepOptions(const SearchCase& c) : c_(c) {}
 
   const std::vector<KeepSet>& of(const Choices& way) {
-    const int64_t size = micro_batches(c_.spec.batch, way.micro_batch)[0].size;
+    const int64_t size = micro_batches(c_.spec.share().count, way.micro_batch)[0].size;
     const auto [at, added] = known_.try_emplace({size, way.storage.activation});
     if (!added) return at->second;
     std::vector<KeepSet>& options = at->second;
@@ -113,8 +113,8 @@ void offer_schedules(Fronts& fronts, const SearchCase& c, const Choices& way,
   fronts.note_looking(profile.looking_bytes);
   const Limits limits = c.machine.limits();
   const auto state = [&](const Choices& choices) -> Estimate {
-    return {state_bytes(c.config, c.spec, choices.storage, way.offload, limits),
-            c.spec.update ? update_seconds(c.config, c.spec, choices.storage, c.machine) : 0};
+    return {state_bytes(c.config, c.spec, choices, limits),
+            c.spec.update ? update_seconds(c.config, c.spec, choices, c.machine) : 0};
   };
   const Estimate own = state(way);
   const std::vector<Choices> stored = combinations(c, way, true);

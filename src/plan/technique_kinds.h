@@ -17,7 +17,7 @@ namespace ebb {
 inline constexpr const char* kAuto = "auto";
 
 inline bool accumulates(const StepSpec& spec, int64_t micro_batch) {
-  return micro_batch_count(spec.batch, micro_batch) > 1;
+  return micro_batch_count(spec.share().count, micro_batch) > 1;
 }
 
 // Words that each stand for a value; kAuto for none.
@@ -67,6 +67,7 @@ Technique micro_batches_technique();
 Technique order_technique();
 Technique release_technique();
 Technique offload_technique();
+Technique shard_technique();
 Technique precision_technique();
 Technique gradients_technique();
 Technique moments_technique();

@@ -12,8 +12,9 @@ const char* exactness_name(Exactness kind) {
 
 const std::vector<Technique>& techniques() {
   static const std::vector<Technique> kTechniques = {
-      recompute_technique(), micro_batches_technique(), order_technique(),     release_technique(),
-      offload_technique(),   precision_technique(),     gradients_technique(), moments_technique(),
+      recompute_technique(), micro_batches_technique(), order_technique(),
+      release_technique(),   offload_technique(),       shard_technique(),
+      precision_technique(), gradients_technique(),     moments_technique(),
       average_technique(),   optimizer_technique()};
   return kTechniques;
 }
@@ -24,13 +25,61 @@ std::vector<AllowWord> allow_words() {
   return all;
 }
 
+namespace {
+
+// What does not go together over ranks, by both names.
+void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
+  const auto contradicts = [&](const std::string& one, const std::string& why,
+                               const std::string& instead) {
+    fail(Exit::usage, fmt::format("{} contradicts --ranks data={}: {}", one, spec.place.ranks, why),
+         instead);
+  };
+  if (spec.place.alone()) {
+    if (d.shard.value_or(Shard::off) == Shard::off) return;
+    fail(Exit::usage, "--shard contradicts a run of one rank: there is no other to keep the state",
+         "leave --shard out, or give --ranks data=N");
+  }
+  if (d.release.value_or(false)) {
+    contradicts("--release on", "a gradient is complete on the last rank alone",
+                "leave --release out: --shard grads saves the gradients' memory");
+  }
+  if (d.micro_batch && accumulates(spec, *d.micro_batch) && !d.layer_major.value_or(true)) {
+    contradicts("--order batch with --micro-batch",
+                "each rank would wait for all micro-batches of the one before it",
+                "leave --order to the planner, or --micro-batch at the rank's share of the batch");
+  }
+  if (d.gradient.value_or(DType::f32) != DType::f32) {
+    contradicts("--grad-precision bf16",
+                "each rank would round its part of a sum, and their number would be part of the "
+                "result",
+                "leave --grad-precision out: --shard grads saves more");
+  }
+  if (d.ema.value_or(DType::f32) != DType::f32) {
+    contradicts("--ema-precision bf16",
+                "ranks draw pictures with the average in the place of the weights, and back",
+                "leave --ema-precision out: --shard grads saves more");
+  }
+  if (d.shard.value_or(Shard::off) != Shard::off && spec.group_lasso > 0) {
+    contradicts("--shard with --group-lasso", "a structure's tensors lie with several ranks",
+                "give --shard off, or --l1 instead");
+  }
+}
+
+}  // namespace
+
 void check_decisions(const Decisions& d, const StepSpec& spec) {
   const bool several = d.micro_batch && accumulates(spec, *d.micro_batch);
-  if (d.micro_batch && *d.micro_batch > spec.batch) {
+  const int64_t own = spec.share().count;
+  if (d.micro_batch && *d.micro_batch > own) {
     fail(Exit::usage,
-         fmt::format("--micro-batch: found {}, more than --batch {}", *d.micro_batch, spec.batch),
+         spec.place.alone()
+             ? fmt::format("--micro-batch: found {}, more than --batch {}", *d.micro_batch, own)
+             : fmt::format("--micro-batch: found {}, more than the {} samples of --batch {} that a "
+                           "rank has",
+                           *d.micro_batch, own, spec.batch),
          "a micro-batch is a part of the batch");
   }
+  check_decisions_over_ranks(d, spec);
   if (several && d.release.value_or(false) && !d.layer_major.value_or(true)) {
     fail(Exit::usage,
          fmt::format("--release on contradicts --order batch with --micro-batch {} of --batch {}: "

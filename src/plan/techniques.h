@@ -23,6 +23,7 @@ struct Decisions {
   std::optional<DType> activation, gradient, ema;
   std::optional<Moments> moments;
   std::optional<Optimizer> optimizer;
+  std::optional<Shard> shard;
   std::set<std::string> allowed;
 
   bool allows(const std::string& word) const { return allowed.contains(word); }

@@ -41,12 +41,13 @@ Technique micro_batches_technique() {
   };
   t.settle = [](Decisions& d, const Choices& c) { d.micro_batch = c.micro_batch; };
   t.offer = [](const Choices& before, const SearchCase& c) {
-    return each_of<int64_t>(before, micro_batch_sizes(c.spec.batch), c.decisions.micro_batch,
+    return each_of<int64_t>(before, micro_batch_sizes(c.spec.share().count),
+                            c.decisions.micro_batch,
                             [](Choices& made) -> int64_t& { return made.micro_batch; });
   };
   t.setting = [](const DitConfig&, const StepSpec& spec) -> std::string {
     if (!accumulates(spec, spec.choices.micro_batch)) return "";
-    const std::vector<Part> parts = micro_batches(spec.batch, spec.choices.micro_batch);
+    const std::vector<Part> parts = micro_batches(spec.share().count, spec.choices.micro_batch);
     const std::string equal = fmt::format("{} x {}", parts[0].count, parts[0].size);
     return parts.size() == 1 ? equal : fmt::format("{} + {}", equal, parts[1].size);
   };
@@ -67,10 +68,16 @@ Technique order_technique() {
   Technique t{"layer-major", Exactness::exact, "order", "",
               "micro-batches one after the other, or layer by layer"};
   decide_by<bool>({{"batch", false}, {"layer", true}}, &Decisions::layer_major, t);
-  // With one micro-batch both orders are the same.
+  // With one micro-batch both orders are the same. Of ranks, each would wait for all micro-batches
+  // of the one before it, batch by batch.
   t.offer = [](const Choices& before, const SearchCase& c) {
     const bool several = accumulates(c.spec, before.micro_batch);
-    return each_of<bool>(before, several ? std::vector{false, true} : std::vector{false},
+    const bool waits = several && !c.spec.place.alone();
+    if (waits && !c.decisions.layer_major.value_or(true)) return std::vector<Choices>();
+    return each_of<bool>(before,
+                         waits     ? std::vector{true}
+                         : several ? std::vector{false, true}
+                                   : std::vector{false},
                          c.decisions.layer_major,
                          [](Choices& made) -> bool& { return made.layer_major; });
   };
@@ -92,8 +99,10 @@ Technique release_technique() {
     for (const bool release : {false, true}) {
       if (c.decisions.release.value_or(release) != release) continue;
       if (release && (!c.spec.update || (several && !before.layer_major))) continue;
-      // Without release the order of layers only takes memory.
-      if (!release && before.layer_major && !c.decisions.layer_major) continue;
+      if (release && !c.spec.place.alone()) continue;
+      // Without release the order of layers only takes memory, but for ranks.
+      const bool asked = c.decisions.layer_major.has_value() || !c.spec.place.alone();
+      if (!release && before.layer_major && !asked) continue;
       all.push_back(before);
       all.back().release = release;
     }
@@ -144,6 +153,31 @@ Technique recompute_technique() {
          {{"recompute", "all"}, {"micro-batch", "1"}, {"order", "layer"}, {"release", "on"}}});
     return rows;
   };
+  return t;
+}
+
+// Moments, average and gradients of a parameter with one rank alone.
+Technique shard_technique() {
+  Technique t{
+      "shard", Exactness::exact, "shard", "",
+      "over ranks: what lies with one of them alone; state: as grads, since sums of gradients "
+      "end with their owner anyway"};
+  decide_by<Shard>({{"off", Shard::off}, {"grads", Shard::grads}, {"state", Shard::grads}},
+                   &Decisions::shard, t);
+  t.settle = [](Decisions& d, const Choices& c) {
+    if (c.shard != Shard::off) d.shard = c.shard;
+  };
+  t.offer = [](const Choices& before, const SearchCase& c) {
+    const bool can = !c.spec.place.alone() && c.spec.group_lasso == 0;
+    return each_of<Shard>(before,
+                          can ? std::vector{Shard::off, Shard::grads} : std::vector{Shard::off},
+                          c.decisions.shard, [](Choices& made) -> Shard& { return made.shard; });
+  };
+  t.setting = [](const DitConfig&, const StepSpec& spec) -> std::string {
+    if (spec.choices.shard == Shard::off) return "";
+    return fmt::format("moments, average, gradients over {}", spec.place.ranks);
+  };
+  t.off = "off";
   return t;
 }
 

@@ -14,14 +14,16 @@
 namespace ebb {
 
 TrainingRun::TrainingRun(const TrainOptions& options, const Source& source,
-                         const PlannedRun& planned, const Machine& machine)
+                         const PlannedRun& planned, const Machine& machine, Peers* peers)
     : o_(options),
       source_(source),
       planned_(planned),
       data_(record_of(source.info())),
       session_(options.config, planned, machine,
                options.debug_memory ? Executor::Mode::debug_memory : Executor::Mode::normal),
-      scale_(uses_fp16()) {}
+      scale_(uses_fp16()) {
+  if (peers != nullptr) session_.step().exchange_with(*peers);
+}
 
 void TrainingRun::initialise() {
   session_.initialise(o_.seed);

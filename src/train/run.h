@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/peers.h"
 #include "data/loader.h"
 #include "sample/draw.h"
 #include "state/checkpoint.h"
@@ -27,7 +28,7 @@ class TrainingRun {
 
   // Takes the memory of the plan. All must outlive it. A state is yet to come.
   TrainingRun(const TrainOptions& options, const Source& source, const PlannedRun& planned,
-              const Machine& machine);
+              const Machine& machine, Peers* peers = nullptr);
 
   // Random weights by the seed.
   void initialise();

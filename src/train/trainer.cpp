@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "comm/agreement.h"
 #include "machine/budget.h"
 #include "prune/surgery.h"
 #include "state/checkpoint.h"
@@ -21,46 +22,74 @@ namespace {
 class Trainer {
  public:
   Trainer(TrainOptions options, const Source& source, PlannedRun planned, const Machine& machine,
-          RunFolder& folder, std::vector<RunSink*> sinks, const RunControl& control)
+          RunFolder* folder, std::optional<StoredCheckpoint> resumed, std::vector<RunSink*> sinks,
+          const RunControl& control, Peers* peers)
       : o_(std::move(options)),
         source_(source),
         machine_(machine),
         folder_(folder),
+        resumed_(std::move(resumed)),
         sinks_(std::move(sinks)),
         control_(control),
+        peers_(peers),
         data_(record_of(source.info())),
         planned_(std::move(planned)) {}
 
   Trained run() {
-    begin();
-    open_folder();
-    say_started();
-    run_->start_loading();
-    JsonLog log(o_.out / "log.jsonl", run_->done());
-    sinks_.insert(sinks_.begin(), &log);
+    std::optional<JsonLog> log;
+    together(peers_, [&] {
+      begin();
+      open_folder();
+      say_started();
+      run_->start_loading();
+      if (folder_ == nullptr) return;
+      log.emplace(o_.out / "log.jsonl", run_->done());
+      sinks_.insert(sinks_.begin(), &*log);
+    });
     try {
-      while (run_->done() < o_.steps && !control_.stop()) {
+      while (run_->done() < o_.steps && !stop()) {
         const StepRecord record = one_step();
         for (const std::string& line : run_->take_notes()) note("left out: " + line);
         for (RunSink* sink : sinks_) sink->step(record);
         if (record.skipped) note_skipped(record);
         if (due(o_.save_every) || event_due()) save();
         if (event_due()) prune_now();
-        if (due(o_.sample_every) && !control_.stop()) draw_samples();
+        if (due(o_.sample_every) && !stop()) draw_samples();
       }
       return finish();
     } catch (const Error& e) {
+      if (peers_ != nullptr) end_as_rank(e);
       if (e.code() == Exit::numbers) throw;  // what led there is not worth keeping
       fail(e.code(), e.what() + save_before_failing(), e.hint());
-    } catch (...) {  // of a sink: nobody reads what it says any more, perhaps
+    } catch (const std::exception& e) {  // of a sink: nobody reads what it says any more, perhaps
+      if (peers_ != nullptr) peers_->abandon(e.what());
       save_before_failing();
       throw;
     }
   }
 
  private:
+  // The others are told before this rank's memory goes, which they may be sending to.
+  [[noreturn]] void end_as_rank(const Error& e) {
+    // Every rank has the same loss and norm, and the same word about the disk.
+    if (e.code() == Exit::numbers) throw SharedError(e);
+    if (dynamic_cast<const SharedError*>(&e) != nullptr) throw;
+    std::string where = fmt::format("; step {} was not done", run_ ? run_->done() + 1 : saved_ + 1);
+    const auto kept = newest_checkpoint(o_.out);
+    where += kept ? "; the last checkpoint is " + kept->string() : "; nothing was saved yet";
+    if (e.code() != Exit::peer) peers_->abandon(e.what());
+    fail(e.code(), e.what() + where, e.hint());
+  }
+
+  // Ranks stop after the same step.
+  bool stop() {
+    if (peers_ == nullptr) return control_.stop();
+    if (!stopping_) stopping_ = peers_->any(control_.stop() ? 1 : 0) != 0;
+    return stopping_;
+  }
+
   Trained finish() {
-    if (control_.stop()) {  // perhaps while the last pictures were drawn
+    if (stop()) {  // perhaps while the last pictures were drawn
       if (saved_ != run_->done()) save();
       return {run_->done(), true};
     }
@@ -99,18 +128,18 @@ class Trainer {
 
   // ---- where the state comes from ----
 
-  void take_memory() { run_.emplace(o_, source_, *planned_, machine_); }
+  void take_memory() { run_.emplace(o_, source_, *planned_, machine_, peers_); }
 
   void open_folder() {
-    if (std::exchange(opened_, true)) return;
-    for (std::string& line : folder_.open(o_.settings, o_.sample_every > 0)) {
+    if (std::exchange(opened_, true) || folder_ == nullptr) return;
+    for (std::string& line : folder_->open(o_.settings, o_.sample_every > 0)) {
       notes_.push_back(std::move(line));
     }
   }
 
   void begin() {
     if (o_.pruning) notes_.push_back(schedule_text(*o_.pruning, o_.steps));
-    if (folder_.checkpoint()) return go_on(folder_.checkpoint()->path);
+    if (resumed_) return go_on(resumed_->path);
     if (!o_.from.empty()) return go_on(o_.from);
     check_schedule({});
     take_memory();
@@ -124,17 +153,17 @@ class Trainer {
       return read();
     } catch (const Error& e) {
       const bool of_file = e.code() == Exit::disk || e.code() == Exit::numbers;
-      if (!folder_.checkpoint() || !of_file) throw;
-      fail_naming_earlier(e, o_.out, *folder_.checkpoint());
+      if (!resumed_ || !of_file) throw;
+      fail_naming_earlier(e, o_.out, *resumed_);
     }
   }
 
   void go_on(std::filesystem::path path) {
     const CheckpointInfo info = read_info_of(path);
-    if (folder_.checkpoint()) saved_ = info.step;
+    if (resumed_) saved_ = info.step;
     check_schedule(info.pruning);
     if (o_.pruning && o_.pruning->due(info.step, info.pruning.step)) {
-      if (!folder_.checkpoint()) open_folder();
+      if (!resumed_) open_folder();
       const std::filesystem::path own = checkpoint_path(o_.out, info.step);
       const std::string what = guarded([&] { return prune(path, own); });
       if (!what.empty()) {
@@ -168,7 +197,7 @@ class Trainer {
   }
 
   void check_name(const SafetensorsReader& file, const CheckpointInfo& info) const {
-    if (!folder_.checkpoint() || info.step == folder_.checkpoint()->step) return;
+    if (!resumed_ || info.step == resumed_->step) return;
     fail(
         Exit::disk,
         fmt::format("{}: found the state after step {} under this name", file.path().string(),
@@ -221,7 +250,7 @@ class Trainer {
     const std::filesystem::path path = checkpoint_path(o_.out, run_->done());
     run_.reset();
     const std::string what = prune(path, path);
-    folder_.write_settings(o_.settings);
+    folder_->write_settings(o_.settings);
     take_memory();
     load(path);
     run_->start_loading();
@@ -272,7 +301,7 @@ class Trainer {
     save_tried_ = run_->done();
     run_->save(checkpoint_path(o_.out, run_->done()));
     saved_ = run_->done();
-    prune_checkpoints(o_.out, o_.keep);
+    if (folder_ != nullptr) prune_checkpoints(o_.out, o_.keep);
   }
 
   void draw_samples() {
@@ -309,9 +338,12 @@ class Trainer {
   TrainOptions o_;  // another model after pruning
   const Source& source_;
   const Machine& machine_;
-  RunFolder& folder_;
+  RunFolder* const folder_;  // of ranks the first one's
+  const std::optional<StoredCheckpoint> resumed_;
   std::vector<RunSink*> sinks_;
   const RunControl& control_;
+  Peers* const peers_;  // null: alone
+  bool stopping_ = false;
   const DataRecord data_;
   std::optional<PlannedRun> planned_;
   std::optional<TrainingRun> run_;  // none while the model is pruned
@@ -325,11 +357,33 @@ class Trainer {
 
 }  // namespace
 
+namespace {
+
+// The checkpoint that rank 0 resumes from, for all.
+std::optional<StoredCheckpoint> told_by_first(Peers& peers, const RunFolder* folder) {
+  const bool goes_on = folder != nullptr && folder->checkpoint().has_value();
+  const std::string step =
+      from_first(peers, goes_on ? std::to_string(folder->checkpoint()->step) : "");
+  const std::string path = from_first(peers, goes_on ? folder->checkpoint()->path.string() : "");
+  if (step.empty()) return std::nullopt;
+  return StoredCheckpoint{std::stoll(step), path};
+}
+
+}  // namespace
+
 Trained train(const TrainOptions& options, const Source& source, PlannedRun planned,
-              const Machine& machine, const std::vector<RunSink*>& sinks,
-              const RunControl& control) {
-  RunFolder folder(options.out, {options.resume, options.resume_step});
-  return Trainer(options, source, std::move(planned), machine, folder, sinks, control).run();
+              const Machine& machine, const std::vector<RunSink*>& sinks, const RunControl& control,
+              Peers* peers) {
+  std::optional<RunFolder> folder;
+  together(peers, [&] {
+    if (peers != nullptr && peers->rank() > 0) return;
+    folder.emplace(options.out, RunFolder::Start{options.resume, options.resume_step});
+  });
+  RunFolder* own = folder ? &*folder : nullptr;
+  auto resumed = peers != nullptr ? told_by_first(*peers, own) : folder->checkpoint();
+  return Trainer(options, source, std::move(planned), machine, own, std::move(resumed), sinks,
+                 control, peers)
+      .run();
 }
 
 }  // namespace ebb

@@ -1,0 +1,128 @@
+#include "cli/ranks.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <optional>
+
+#include "api/impl.h"
+#include "api/resolve.h"
+#include "base/error.h"
+#include "base/threads.h"
+#include "cli/complain.h"
+#include "cli/this_machine.h"
+#include "comm/agreement.h"
+#include "comm/launcher.h"
+#include "machine/machine_file.h"
+#include "plan/layout.h"
+
+namespace ebb {
+
+namespace {
+
+// Nothing of MPI may be called any more, not even by its exit handlers.
+[[noreturn]] void end_now(int code) {
+  std::fflush(stdout);
+  std::fflush(stderr);
+  _exit(code);
+}
+
+int run_together(const std::string& verb, OverRanks over_ranks,
+                 const std::vector<std::string>& args, std::unique_ptr<Peers>& peers) {
+  std::optional<Settings> settings;
+  std::optional<Error> refused;
+  try {
+    settings = parse_settings(verb, args);
+  } catch (const Error& e) {
+    refused = e;
+  }
+  PeerOptions options;
+  if (settings) options.timeout = std::chrono::seconds(settings->peer_timeout);
+  peers = open_peers(launcher(), options);
+  together(peers.get(), [&] {
+    if (refused) throw Error(*refused);
+    if (over_ranks != nullptr) return;
+    fail(Exit::usage,
+         fmt::format("ebb {} runs in one process, found {} ranks", verb, peers->size()),
+         fmt::format("start it without mpiexec: ebb {} ...", verb));
+  });
+  const int code = over_ranks(std::move(*settings), *peers);
+  peers->leave();
+  return code;
+}
+
+}  // namespace
+
+int run_over_ranks(const std::string& verb, OverRanks over_ranks,
+                   const std::vector<std::string>& args) {
+  std::unique_ptr<Peers> peers;
+  const int rank = launcher().rank;
+  const std::string who = fmt::format("rank {}: ", rank);
+  try {
+    return run_together(verb, over_ranks, args, peers);
+  } catch (const SharedError& e) {
+    if (rank == 0) complain(e, verb);
+    peers->leave();
+    return static_cast<int>(e.code());
+  } catch (const Error& e) {
+    const int code = complain(e, verb, who);
+    if (peers == nullptr) return code;
+    peers->abandon(e.what());
+    end_now(code);
+  } catch (const std::exception& e) {
+    if (peers == nullptr) throw;
+    constexpr int kBug = 70;
+    complain(Exit::usage, who + "a bug in ebb: " + e.what(), "please report it with the command");
+    peers->abandon(e.what());
+    end_now(kBug);
+  }
+}
+
+RankPlace resolve_place(const Settings& s, const Peers* peers) {
+  const std::string where = s.has("ranks") ? s.given.at("ranks") : "--ranks";
+  const std::optional<Layout> layout = parse_layout(s.ranks, where);
+  const int started = peers != nullptr ? peers->size() : 1;
+  const bool plans = s.verb == "plan";
+  const Layout chosen = layout.value_or(Layout{started});
+  if (!plans && chosen.ranks() != started) {
+    fail(Exit::usage,
+         fmt::format("{} {}: wanted {} processes, found {}", where, layout_text(chosen),
+                     chosen.ranks(), started),
+         fmt::format("start it with mpiexec -n {} ebb {} ... (apt install mpich)", chosen.ranks(),
+                     s.verb));
+  }
+  if (chosen.data > s.batch) {
+    fail(Exit::usage,
+         fmt::format("{} {}: more ranks than the {} samples of --batch", where, layout_text(chosen),
+                     s.batch),
+         "each rank takes at least one sample of every batch");
+  }
+  return {chosen.data, peers != nullptr ? peers->rank() : 0};
+}
+
+MeasuredMachine resolve_machine_together(const Settings& s, Peers& peers) {
+  // The CPUs are for all ranks of this host.
+  if (s.threads == 0) {
+    const int each = std::max(1, allowed_cpus() / launcher().local);
+    set_team_threads(std::min(team_threads(), each));
+  }
+  std::optional<MeasuredMachine> own;
+  together(&peers, [&] {
+    if (peers.rank() == 0) own = resolve_machine(s);
+  });
+  const std::string described = from_first(peers, own ? own->json() : "");
+  together(&peers, [&] {
+    if (peers.rank() == 0) return;
+    resolve_threads(s);
+    own = MeasuredMachine::from_json(described, "the machine of rank 0", s.offload);
+    if (own->threads() != team_threads()) {
+      fail(Exit::usage,
+           fmt::format("found {} threads, wanted the {} of rank 0", team_threads(), own->threads()),
+           "give --threads to all");
+    }
+  });
+  return *own;
+}
+
+}  // namespace ebb

@@ -1,0 +1,30 @@
+// A verb as one of several ranks: how it begins together with the others, and how it ends.
+#pragma once
+
+#include <ebb/machine.h>
+
+#include <string>
+#include <vector>
+
+#include "cli/settings.h"
+#include "comm/peers.h"
+#include "model/ranks.h"
+
+namespace ebb {
+
+using OverRanks = int (*)(Settings, Peers&);
+
+// To be called where a launcher started several processes. Null: the verb is one process's, which
+// is refused. What all ranks fail with is said by rank 0; what one fails with by that one, and the
+// others are told.
+int run_over_ranks(const std::string& verb, OverRanks over_ranks,
+                   const std::vector<std::string>& args);
+
+// Who this is, by --ranks. Without peers it has to be alone, or `plan`, which asks for no ranks to
+// be there.
+RankPlace resolve_place(const Settings& settings, const Peers* peers);
+
+// Collective: the machine that rank 0 measures, so that all plan alike.
+MeasuredMachine resolve_machine_together(const Settings& settings, Peers& peers);
+
+}  // namespace ebb

@@ -1,0 +1,22 @@
+// How a run is laid out over ranks.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace ebb {
+
+struct Layout {
+  int data = 1;  // ranks that each take a share of every batch
+
+  int ranks() const { return data; }
+  bool operator==(const Layout&) const = default;
+};
+
+inline constexpr int kMostRanks = 4096;
+
+// "data=4"; "auto": none, for the planner to choose. Fails with Exit::usage.
+std::optional<Layout> parse_layout(const std::string& text, const std::string& where);
+std::string layout_text(const Layout& layout);
+
+}  // namespace ebb
