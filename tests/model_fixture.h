@@ -237,8 +237,9 @@ class Rig {
       return;
     }
     Random random(3);
-    set(kBatchX, random_column(batch * config.channels * config.pixels(), random, 0.5));
-    if (config.classes > 0) set(kBatchY, random_labels(batch, config.classes, random));
+    const auto x = random_column(batch * config.channels * config.pixels(), random, 0.5);
+    if (p.find(kBatchX)) set(kBatchX, x);  // of a stage of a pipeline not all
+    if (p.find(kBatchY)) set(kBatchY, random_labels(batch, config.classes, random));
   }
   // All residents of a program, by bits.
   std::string residents(int program = 0) const {

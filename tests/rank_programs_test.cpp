@@ -36,20 +36,32 @@ class OneAtATime final : public PeerLane {
   std::mutex& turn_;
 };
 
-StepSpec placed(StepSpec spec, int ranks, int rank, Shard shard) {
-  spec.place = {ranks, rank};
+StepSpec placed(StepSpec spec, RankPlace place, int rank, Shard shard) {
+  place.rank = rank;
+  spec.place = place;
   spec.choices.shard = shard;
   return spec;
+}
+
+RankPlace groups(int ranks) { return {ranks}; }
+
+// Blocks cut into stages as equal as they can be.
+RankPlace pipeline(const DitConfig& config, int stages) {
+  RankPlace place{1, stages};
+  for (int i = 1; i < stages; ++i) place.cuts.push_back(config.depth() * i / stages);
+  return place;
 }
 
 // What ranks leave behind after two steps: of each tensor what its owner has, or all the same.
 class Ranks {
  public:
-  Ranks(const DitConfig& config, StepSpec spec, const Choices& choices, int ranks, Shard shard) {
+  Ranks(const DitConfig& config, StepSpec spec, const Choices& choices, const RankPlace& place,
+        Shard shard) {
     spec.choices = choices;
+    const int ranks = place.ranks();
     std::vector<Program> programs;
     for (int r = 0; r < ranks; ++r) {
-      programs.push_back(write_step(config, placed(spec, ranks, r, shard), cpu_device()));
+      programs.push_back(write_step(config, placed(spec, place, r, shard), cpu_device()));
     }
     std::vector<const Program*> all;
     for (const Program& program : programs) all.push_back(&program);
@@ -112,7 +124,7 @@ TEST(RankPrograms, AnyNumberOfRanksHasTheBitsOfOne) {
       for (const int ranks : {2, 3, 4, 7}) {
         for (const Shard shard : {Shard::off, Shard::grads}) {
           SCOPED_TRACE(fmt::format("{} ranks, shard {}", ranks, static_cast<int>(shard)));
-          Ranks(config, spec, {}, ranks, shard).expect_same_as(alone);
+          Ranks(config, spec, {}, groups(ranks), shard).expect_same_as(alone);
         }
       }
     }
@@ -129,7 +141,7 @@ TEST(RankPrograms, LayerByLayerInMicroBatchesAndRecomputedToo) {
   layers.schedule = plain_schedule(std::vector<KeepSet>(config.depth(), KeepSet{}));
   for (const int ranks : {2, 3}) {
     for (const Shard shard : {Shard::off, Shard::grads}) {
-      Ranks(config, spec, layers, ranks, shard).expect_same_as(alone);
+      Ranks(config, spec, layers, groups(ranks), shard).expect_same_as(alone);
     }
   }
 }
@@ -140,14 +152,40 @@ TEST(RankPrograms, EveryOptimizerAndModelGoesOverRanks) {
     SCOPED_TRACE(m.name);
     StepSpec spec = updating(0.05f, 3);
     spec.l1 = 0.1;
-    Ranks(m.config, spec, {}, 3, Shard::grads).expect_same_as(run_with(m.config, spec, {}));
+    Ranks(m.config, spec, {}, groups(3), Shard::grads).expect_same_as(run_with(m.config, spec, {}));
   }
   for (const Optimizer optimizer : {Optimizer::lion, Optimizer::adafactor}) {
     const DitConfig config = small_config();
     StepSpec spec = updating(0.05f, 3);
     spec.optimizer = optimizer;
-    Ranks(config, spec, {}, 3, Shard::grads).expect_same_as(run_with(config, spec, {}));
+    Ranks(config, spec, {}, groups(3), Shard::grads).expect_same_as(run_with(config, spec, {}));
   }
+}
+
+// Stages that each have some of the blocks: weights, state and gradients of the others are not
+// there at all.
+TEST(RankPrograms, APipelineHasTheBitsOfOne) {
+  const OneThread one_thread;
+  constexpr int64_t kBatch = 5;
+  const auto expect_exact = [&](Objective objective, int stages, int64_t micro_batch, bool fed,
+                                const Storage& storage) {
+    SCOPED_TRACE(fmt::format("{} stages, micro-batches of {}", stages, micro_batch));
+    DitConfig config = uneven_config(objective);
+    while (config.depth() < 4) config.blocks.push_back(config.blocks.back());
+    StepSpec spec = updating(0.05f, kBatch);
+    if (fed) spec.feeding = {true, DType::u8, true, 0};
+    const Choices choices{.micro_batch = micro_batch, .storage = storage};
+    const Bits alone = run_with(config, spec, {.storage = storage});
+    Ranks(config, spec, choices, pipeline(config, stages), Shard::off).expect_same_as(alone);
+  };
+  expect_exact(Objective::ddpm, 2, 2, false, {});
+  expect_exact(Objective::ddpm, 4, 1, false, {});
+  expect_exact(Objective::flow, 3, 5, false, {});
+  expect_exact(Objective::flow, 3, 1, true, {});
+  Storage rounded;
+  rounded.activation = DType::bf16;
+  rounded.moments = Moments::coded;
+  expect_exact(Objective::flow, 2, 2, true, rounded);
 }
 
 // Weights stay with all, the rest of the state with its owner: 4 + 12 / n bytes a parameter.
@@ -157,7 +195,7 @@ TEST(RankPrograms, StateLiesWithItsOwnerAlone) {
     int64_t most = 0;
     for (int r = 0; r < ranks; ++r) {
       const Program program =
-          write_step(config, placed(updating(1, 8), ranks, r, shard), cpu_device());
+          write_step(config, placed(updating(1, 8), groups(ranks), r, shard), cpu_device());
       int64_t bytes = 0;
       for (const Buffer& b : program.buffers) bytes += b.resident ? b.bytes() : 0;
       most = std::max(most, bytes);
@@ -175,7 +213,7 @@ TEST(RankShares, AreInOrderAndAsEqualAsCanBe) {
     for (const int64_t batch : {8, 9, 31}) {
       int64_t next = 0;
       for (int r = 0; r < ranks; ++r) {
-        const Share share = RankPlace{ranks, r}.share(batch);
+        const Share share = RankPlace{ranks, 1, r}.share(batch);
         EXPECT_EQ(share.first, next);
         EXPECT_GE(share.count, batch / ranks);
         EXPECT_LE(share.count, (batch + ranks - 1) / ranks);
@@ -193,8 +231,8 @@ class RankCheck : public testing::Test {
   static std::vector<Program> programs(int ranks, Shard shard) {
     std::vector<Program> made;
     for (int r = 0; r < ranks; ++r) {
-      made.push_back(
-          write_step(small_config(), placed(updating(1, 4), ranks, r, shard), cpu_device()));
+      made.push_back(write_step(small_config(), placed(updating(1, 4), groups(ranks), r, shard),
+                                cpu_device()));
     }
     return made;
   }

@@ -61,7 +61,7 @@ void need_settings(const Settings& s) {
 TrainOptions options_of(Settings& s, const DataInfo& info, const Origin* origin, int64_t budget,
                         const RankPlace& place) {
   const DitConfig config = resolve_model(s, &info);
-  if (origin == nullptr && place.first()) say_default_model(s);
+  if (origin == nullptr && place.rank == 0) say_default_model(s);
   TrainOptions options = resolve_training(s, config, &info);
   options.budget_bytes = budget;
   options.step.place = place;
@@ -69,7 +69,7 @@ TrainOptions options_of(Settings& s, const DataInfo& info, const Origin* origin,
   if (options.pruning && !place.alone()) {
     fail(Exit::usage,
          fmt::format("--prune-to contradicts --ranks data={}: an event is one process's",
-                     place.ranks),
+                     place.data),
          "prune offline, between two runs: ebb prune, then mpiexec ... ebb train --from");
   }
   return options;

@@ -2,15 +2,17 @@
 
 namespace ebb {
 
-Batch::Batch(Builder& b, const DitConfig& config, const StepSpec& spec)
-    : b_(b), config_(config), spec_(spec) {
+Batch::Batch(Builder& b, Messages& messages, const DitConfig& config, const StepSpec& spec)
+    : b_(b), messages_(messages), config_(config), spec_(spec) {
   const Feeding& feeding = spec.feeding;
-  if (feeding.memory_bytes > 0) {
+  const bool first = spec.place.first_stage();
+  if (!first && !spec.place.last_stage()) return;
+  if (feeding.memory_bytes > 0 && first) {
     b_.declare({kLoaderMemory, "data", Purpose::data, DType::u8, {feeding.memory_bytes}, true});
   }
   if (!feeding.by_feed) {
     x_ = host_input(kBatchX, image(spec.batch));
-    if (config.classes > 0) y_ = host_input(kBatchY, {spec.batch}, DType::i32);
+    if (config.classes > 0 && first) y_ = host_input(kBatchY, {spec.batch}, DType::i32);
   }
   if (spec.given_noise) {
     noise_ = host_input(kBatchNoise, image(spec.batch));
@@ -46,7 +48,9 @@ Buf Batch::rows_of(Buf whole, const Part& part, int64_t first) {
 // network makes of them.
 void Batch::take(Taken& taken, const Part& part) {
   const Feeding& feeding = spec_.feeding;
-  if (!feeding.by_feed || taken.stored) return;
+  if (!feeding.by_feed) return;
+  if (!spec_.place.first_stage()) return receive(taken);
+  if (taken.stored) return;
   const bool labelled = config_.classes > 0;
   taken.stored = b_.lasting(kBatchStored, image(part.size), feeding.type, Purpose::data);
   std::vector<Buf> writes = {taken.stored};
@@ -58,6 +62,29 @@ void Batch::take(Taken& taken, const Part& part) {
   b_.emit("samples",
           TakeSamples{part.size, n, feeding.type, labelled, part.first - spec_.share().first}, {},
           writes);
+  if (spec_.place.pipe == 1) return;
+  messages_.send({"samples", taken.stored, spec_.place.rank + spec_.place.pipe - 1, kSamples});
+}
+
+// The last stage has room for the samples of as many micro-batches as are on their way to it: the
+// first never waits for one of these to arrive.
+void Batch::expect(Taken& taken, const Part& part) {
+  const RankPlace& place = spec_.place;
+  if (!spec_.feeding.by_feed || place.first_stage() || !place.last_stage()) return;
+  taken.stored = b_.buffer(kBatchStored, image(part.size), Purpose::data, spec_.feeding.type);
+  coming_.push_back(taken.stored);
+  if (std::ssize(coming_) <= place.pipe) begin_next();
+}
+
+Message Batch::from_first(Buf stored) const {
+  return {"samples", stored, spec_.place.rank - spec_.place.stage(), kSamples};
+}
+
+void Batch::begin_next() { messages_.receive_begin(from_first(coming_[begun_++])); }
+
+void Batch::receive(const Taken& taken) {
+  messages_.receive_end(from_first(taken.stored));
+  if (begun_ < coming_.size()) begin_next();
 }
 
 Buf Batch::clean(const Part& part, const Taken& taken) {

@@ -1,6 +1,7 @@
 // The samples of a training step: as the host writes them or a feed brings them, then noised.
 #pragma once
 
+#include "model/messages.h"
 #include "model/step.h"
 #include "program/builder.h"
 
@@ -9,14 +10,17 @@ namespace ebb {
 class Batch {
  public:
   // Declares what the host writes. All must outlive it.
-  Batch(Builder& b, const DitConfig& config, const StepSpec& spec);
+  Batch(Builder& b, Messages& messages, const DitConfig& config, const StepSpec& spec);
 
   // What a feed brought for the micro-batches of a part; otherwise empty.
   struct Taken {
     Buf stored, labels;
   };
-  // Takes them once: asked again, what was taken stays.
+  // Takes them once: asked again, what was taken stays. In a pipeline the first stage does, and
+  // passes them on to the last, which wants them for the loss.
   void take(Taken& taken, const Part& part);
+  // To be called by a stage for each part in turn before it does any work.
+  void expect(Taken& taken, const Part& part);
 
   // The samples of a part whose turn it is. Noise and times are functions of a sample's place: they
   // are drawn wherever they are needed rather than kept.
@@ -38,11 +42,17 @@ class Batch {
   Shape image(int64_t samples) const;
   Buf rows_of(Buf whole, const Part& part, int64_t first);
   Buf clean(const Part& part, const Taken& taken);
+  Message from_first(Buf stored) const;
+  void begin_next();
+  void receive(const Taken& taken);
 
   Builder& b_;
+  Messages& messages_;
   const DitConfig& config_;
   const StepSpec& spec_;
-  Buf x_, y_, noise_, t_;  // of the whole batch, from the host; noise and t only if given
+  std::vector<Buf> coming_;  // the last stage's samples, in their order,
+  size_t begun_ = 0;         // and how many of them are on their way
+  Buf x_, y_, noise_, t_;    // of the whole batch, from the host; noise and t only if given
 };
 
 }  // namespace ebb

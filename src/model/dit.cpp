@@ -110,6 +110,18 @@ Dit::Gradients Dit::finish_backward(Builder& b, const Final& f, Buf doutput) con
   return g;
 }
 
+Dit::Embedded Dit::boundary(Builder& b) const {
+  const auto scope = b.scope("stage");
+  return {b.buffer("x", {B_ * T_, D_}, Purpose::exchange, type_),
+          b.buffer("silu_c", {B_, D_}, Purpose::exchange)};
+}
+
+Dit::Gradients Dit::boundary_gradients(Builder& b) const {
+  const auto scope = b.scope("stage");
+  return {b.buffer("d.x", {B_ * T_, D_}, Purpose::exchange, type_),
+          b.buffer("d.silu_c", {B_, D_}, Purpose::exchange)};
+}
+
 Buf Dit::forward(Builder& b, const Input& in) const {
   b.mark();
   Embedded at = embed(b, in);

@@ -39,6 +39,10 @@ class Dit {
   };
   Gradients finish_backward(Builder& b, const Final& f, Buf doutput) const;
 
+  // Where another stage of a pipeline has what is before or behind: what comes from there.
+  Embedded boundary(Builder& b) const;
+  Gradients boundary_gradients(Builder& b) const;
+
   // All of it, for those that only want the output.
   Buf forward(Builder& b, const Input& in) const;
 

@@ -1,37 +1,42 @@
 #include "model/ranks.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace ebb {
 
 Share RankPlace::share(int64_t batch) const {
-  const int64_t each = batch / ranks, more = batch % ranks;
-  const int64_t first = rank * each + std::min<int64_t>(rank, more);
-  return {first, each + (rank < more ? 1 : 0)};
+  const int64_t each = batch / data, more = batch % data;
+  const int64_t first = group() * each + std::min<int64_t>(group(), more);
+  return {first, each + (group() < more ? 1 : 0)};
 }
 
-std::vector<int> owners(const std::vector<ParamSpec>& specs, int ranks) {
-  double all = 0, before = 0;
-  for (const ParamSpec& spec : specs) all += spec.trained() ? static_cast<double>(spec.count()) : 0;
+int RankPlace::stage_of(const std::string& layer) const {
+  if (layer == "embed") return 0;
+  if (layer == "final") return pipe - 1;
+  const int64_t block = std::atoll(layer.c_str() + std::string_view("block").size());
+  const auto after = std::upper_bound(cuts.begin(), cuts.end(), block);
+  return static_cast<int>(after - cuts.begin());
+}
+
+std::vector<int> owners(const std::vector<ParamSpec>& specs, const RankPlace& place, Shard shard) {
+  std::vector<double> all(place.pipe), before(place.pipe);
+  for (const ParamSpec& spec : specs) {
+    if (spec.trained()) all[place.stage_of(spec.layer)] += static_cast<double>(spec.count());
+  }
   std::vector<int> found;
   for (const ParamSpec& spec : specs) {
     if (!spec.trained()) continue;
+    const int stage = place.stage_of(spec.layer);
     const auto count = static_cast<double>(spec.count());
-    const double middle = (before + count / 2) / all;
-    found.push_back(std::min(ranks - 1, static_cast<int>(middle * ranks)));
-    before += count;
+    const double middle = (before[stage] + count / 2) / all[stage];
+    const int group = shard == Shard::off
+                          ? place.group()
+                          : std::min(place.data - 1, static_cast<int>(middle * place.data));
+    found.push_back(group * place.pipe + stage);
+    before[stage] += count;
   }
   return found;
-}
-
-int fullest_rank(const std::vector<ParamSpec>& specs, int ranks) {
-  const std::vector<int> owner = owners(specs, ranks);
-  std::vector<int64_t> numbers(ranks);
-  size_t next = 0;
-  for (const ParamSpec& spec : specs) {
-    if (spec.trained()) numbers[owner[next++]] += spec.count();
-  }
-  return static_cast<int>(std::max_element(numbers.begin(), numbers.end()) - numbers.begin());
 }
 
 }  // namespace ebb

@@ -1,5 +1,5 @@
-// A run over several ranks, as each of them writes its program: which samples and which tensors are
-// its own.
+// A run over several ranks, as each of them writes its program: which samples, which blocks and
+// which tensors are its own.
 #pragma once
 
 #include <cstdint>
@@ -18,26 +18,50 @@ struct Share {
   int64_t first, count;
 };
 
+// Ranks in groups that each take a share of the batch; the ranks of a group are the stages of a
+// pipeline, which each have some of the blocks, one after the other. Stages follow each other in
+// rank.
 struct RankPlace {
-  int ranks = 1, rank = 0;  // that each take a share of the batch
+  int data = 1, pipe = 1;  // groups; stages of each
+  int rank = 0;
+  std::vector<int64_t> cuts = {};  // the first block of each stage after the first
 
-  bool alone() const { return ranks == 1; }
-  bool first() const { return rank == 0; }
-  bool last() const { return rank == ranks - 1; }
-  int next() const { return (rank + 1) % ranks; }
-  int before() const { return (rank + ranks - 1) % ranks; }
-  // As equal as can be; the first ranks have one more. At least one sample each is the caller's.
+  int ranks() const { return data * pipe; }
+  bool alone() const { return ranks() == 1; }
+  int group() const { return rank / pipe; }
+  int stage() const { return rank % pipe; }
+  bool first_stage() const { return stage() == 0; }
+  bool last_stage() const { return stage() == pipe - 1; }
+  bool first_group() const { return group() == 0; }
+  bool last_group() const { return group() == data - 1; }
+  // The rank that has this one's blocks in another group; groups stand in a ring.
+  int in_group(int other) const { return (other + data) % data * pipe + stage(); }
+
+  // As equal as can be; the first groups have one more. At least one sample each is the caller's.
   Share share(int64_t batch) const;
+  // Embedding: the first; final layer: the last.
+  int stage_of(const std::string& layer) const;
+  bool has(const std::string& layer) const { return stage_of(layer) == stage(); }
+  // The blocks of this stage: from, and up to.
+  int64_t first_block() const { return first_stage() ? 0 : cuts[stage() - 1]; }
+  int64_t end_block(int64_t depth) const { return last_stage() ? depth : cuts[stage()]; }
 };
 
-// The owner of each trained tensor, in their order: each rank has some that follow each other, and
-// about as many numbers as every other.
-std::vector<int> owners(const std::vector<ParamSpec>& specs, int ranks);
-
-// The rank whose own tensors have the most numbers.
-int fullest_rank(const std::vector<ParamSpec>& specs, int ranks);
+// The rank that updates each trained tensor, in their order. Without sharding every group does: it
+// is the one in this rank's own group. Each rank has some that follow each other; with sharding, of
+// a stage's tensors about as many numbers as any other rank of that stage.
+std::vector<int> owners(const std::vector<ParamSpec>& specs, const RankPlace& place, Shard shard);
 
 // Channels, so that what is of one kind keeps its order and waits for no other.
-enum Channel : int { kPartialSums, kFinishedSums, kNormSums, kWeights, kLosses };
+enum Channel : int {
+  kPartialSums,
+  kFinishedSums,
+  kNormSums,
+  kWeights,
+  kLosses,
+  kSamples,
+  kActivations,
+  kActivationGradients,
+};
 
 }  // namespace ebb

@@ -18,7 +18,8 @@ class ScoringWriter {
         spec_(spec),
         b_(kScoringProgram, device),
         params_(b_, parameters(config)),
-        batch_(b_, config, spec) {
+        messages_(b_, 1),
+        batch_(b_, messages_, config, spec) {
     for (int64_t i = 0; i < config.depth(); ++i) {
       const BlockShape& shape = config.blocks[i];
       attention_.push_back(declare(attention_sums(i), i, shape.heads * config.head_width));
@@ -68,6 +69,7 @@ class ScoringWriter {
   const StepSpec& spec_;
   Builder b_;
   Params params_;
+  Messages messages_;  // none: this is of one rank
   Batch batch_;
   std::vector<Buf> attention_, mlp_;  // by block
 };

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "model/batch.h"
 #include "model/chain.h"
+#include "model/pipeline.h"
 #include "model/update.h"
 
 namespace ebb {
@@ -25,6 +26,9 @@ int64_t micro_batch_count(int64_t batch, int64_t micro_batch) {
 
 namespace {
 
+// Sends that a rank has under way: of a stage, those of two micro-batches.
+constexpr size_t kChainSends = 3, kStageSends = 6;
+
 class StepWriter {
  public:
   StepWriter(const DitConfig& config, const StepSpec& spec, const Device& device)
@@ -33,16 +37,22 @@ class StepWriter {
         choices_(spec.choices),
         specs_(parameters(config)),
         b_(kStepProgram, device),
-        params_(b_, specs_, choices_.storage),
-        batch_(b_, config, spec),
-        chain_(b_, spec.place, spec.choices.shard, specs_),
+        params_(b_, own_specs(), choices_.storage),
+        messages_(b_, spec.place.pipe > 1 ? kStageSends : kChainSends),
+        batch_(b_, messages_, config, spec),
+        chain_(b_, messages_, spec.place, spec.choices.shard, specs_),
         update_(b_, config, spec, specs_, params_) {
     if (choices_.schedule.empty()) {
       choices_.schedule = plain_schedule(std::vector<KeepSet>(config.depth(), KeepSet::all()));
     }
     for (Part part : micro_batches(spec.share().count, choices_.micro_batch)) {
       part.first += spec.share().first;
-      parts_.emplace_back(part, config, params_);
+      // The micro-batches of a stage take turns: each is written down by itself.
+      const int64_t written = spec.place.pipe > 1 ? part.count : 1;
+      for (int64_t i = 0; i < written; ++i) {
+        parts_.emplace_back(Part{part.first + i * part.size, part.size, part.count / written},
+                            config, params_);
+      }
     }
     b_.stack_lasting(choices_.layer_major);
     params_.wait_for_micro_batches(starts_layers());
@@ -65,7 +75,8 @@ class StepWriter {
       pass();
       update_.clip();
     } else {
-      if (!spec_.place.alone()) chain_sums();
+      if (!spec_.place.alone()) check_ranks_can();
+      if (spec_.place.data > 1) chain_sums();
       pass();
     }
     if (spec_.update && !release) update();
@@ -92,11 +103,29 @@ class StepWriter {
     Dit::Gradients gradient;
   };
 
-  void chain_sums() {
+  // Of a stage only what its layers have.
+  std::vector<ParamSpec> own_specs() const {
+    std::vector<ParamSpec> own;
+    for (const ParamSpec& p : specs_) {
+      if (spec_.place.has(p.layer)) own.push_back(p);
+    }
+    return own;
+  }
+
+  void check_ranks_can() const {
+    const RankPlace& place = spec_.place;
     require(spec_.update && !choices_.release, "step: ranks without an update, or with release");
-    require(choices_.layer_major || !accumulates(), "step: a chain of ranks in batch order");
+    require(place.data == 1 || place.pipe == 1, "step: a chain of pipelines");
+    require(place.pipe == 1 || !choices_.layer_major, "step: a pipeline, layer by layer");
+    require(std::ssize(place.cuts) == place.pipe - 1, "step: {} stages with {} cuts", place.pipe,
+            place.cuts.size());
+    require(place.data == 1 || choices_.layer_major || !accumulates(),
+            "step: a chain of ranks in batch order");
     require(choices_.shard == Shard::off || spec_.group_lasso == 0,
             "step: structures whose tensors lie with several ranks");
+  }
+
+  void chain_sums() {
     params_.gradients_are([&](const ParamSpec& p) { return chain_.purpose(p); });
     if (chain_.begins_elsewhere()) {
       params_.on_begin([&](const ParamSpec& p, Buf g) { chain_.begin(p, g); });
@@ -136,8 +165,9 @@ class StepWriter {
 
   void declare_results() {
     loss_ = b_.buffer(kLoss, {1});
-    if (!chain_.begins_elsewhere()) b_.emit("loss.zero", Zero{1}, {}, {loss_});
-    if (!spec_.place.alone()) losses_ = b_.buffer("losses", {spec_.share().count});
+    const bool makes = spec_.place.last_stage();
+    if (makes && !chain_.begins_elsewhere()) b_.emit("loss.zero", Zero{1}, {}, {loss_});
+    if (makes && !spec_.place.alone()) losses_ = b_.buffer("losses", {spec_.share().count});
     b_.output(loss_);
     if (!spec_.update) {
       output_ = b_.buffer(kOutput, output_shape(spec_.batch));
@@ -149,7 +179,9 @@ class StepWriter {
 
   // Forward and backward of the whole batch, every gradient made.
   void pass() {
-    if (choices_.layer_major) {
+    if (spec_.place.pipe > 1) {
+      stage_by_stage();
+    } else if (choices_.layer_major) {
       layer_by_layer();
     } else {
       if (accumulates()) params_.start_all_gradients(b_);
@@ -189,6 +221,61 @@ class StepWriter {
                 [&](Way& way) { act(way, action); });
     }
     each_part("embed", [&](Way& way) { embed_backward(way); });
+  }
+
+  void stage_by_stage() {
+    const std::vector<StageWork> order = stage_order(spec_.place, parts_.size());
+    Boundaries boundaries(b_, messages_, spec_.place);
+    boundaries.expect(order[0], parts_[order[0].part].model);
+    for (size_t i = 0; i < parts_.size(); ++i) batch_.expect(parts_[i].taken, parts_[i].part);
+    for (size_t i = 0; i < order.size(); ++i) {
+      b_.mark();
+      if (i + 1 < order.size()) {
+        boundaries.expect(order[i + 1], parts_[order[i + 1].part].model);
+      }
+      Way& way = parts_[order[i].part];
+      order[i].forward ? stage_forward(way, boundaries) : stage_backward(way, boundaries);
+    }
+  }
+
+  // The schedule's actions before or behind its turn, of this stage's blocks.
+  void act_stage(Way& way, bool before_turn) {
+    bool before = true;
+    for (const Action& action : choices_.schedule) {
+      const bool turns = action.kind == Action::Kind::turn;
+      const bool own = action.block >= spec_.place.first_block() &&
+                       action.block < spec_.place.end_block(config_.depth());
+      before = before && !turns;
+      if (!turns && own && before == before_turn) act(way, action);
+    }
+  }
+
+  void stage_forward(Way& way, Boundaries& boundaries) {
+    const RankPlace& place = spec_.place;
+    if (place.first_stage()) {
+      embed(way);
+    } else {
+      const Dit::Embedded in = boundaries.input();
+      way.x[place.first_block()] = in.x;
+      way.silu_c = in.silu_c;
+    }
+    act_stage(way, true);
+    if (!place.last_stage()) boundaries.pass({way.x[place.end_block(config_.depth())], way.silu_c});
+  }
+
+  void stage_backward(Way& way, Boundaries& boundaries) {
+    if (spec_.place.last_stage()) {
+      batch_.take(way.taken, way.part);
+      turn(way);
+    } else {
+      way.gradient = boundaries.gradients();
+    }
+    act_stage(way, false);
+    if (spec_.place.first_stage()) {
+      embed_backward(way);
+    } else {
+      boundaries.pass_back(way.gradient);
+    }
   }
 
   void act(Way& way, const Action& action) {
@@ -260,29 +347,34 @@ class StepWriter {
   // Global norm, clip factor, AdamW and EMA of every trained tensor that is this rank's.
   void update() {
     b_.mark();
-    const bool alone = spec_.place.alone();
+    const RankPlace& place = spec_.place;
+    const bool chained = place.data > 1;
     const auto each = [&](auto body) {
       for (const ParamSpec& spec : specs_) {
         if (!spec.trained() || !chain_.owns(spec)) continue;
-        body(spec, alone ? params_.gradient(b_, spec.name) : chain_.whole(spec));
+        body(spec, chained ? chain_.whole(spec) : params_.gradient(b_, spec.name));
       }
     };
-    if (!alone) {
-      const auto weight = static_cast<float>(1.0 / static_cast<double>(spec_.batch));
-      chain_.begin_loss(loss_);
-      b_.emit("loss.mean", SumLosses{spec_.share().count, weight}, {losses_}, {}, {loss_});
-      chain_.share_loss(loss_);
-      chain_.finish();
-    }
+    if (!place.alone()) sum_losses();
+    if (chained) chain_.finish();
     each([&](const ParamSpec& spec, Buf gradient) { update_.norm(spec, gradient); });
-    if (choices_.shard != Shard::off) chain_.share_norms(update_.norms());
+    if (place.pipe > 1 || choices_.shard != Shard::off) chain_.share_norms(update_.norms());
     update_.clip();
     each([&](const ParamSpec& spec, Buf gradient) { update_.apply(spec, gradient); });
     for (const ParamSpec& spec : specs_) {
-      if (choices_.shard == Shard::off || !spec.trained()) continue;
+      if (!chained || !spec.trained() || !place.has(spec.layer)) continue;
       chain_.share_weight(spec, params_.weight(spec.name));
     }
-    chain_.wait_for_sends();
+    messages_.wait_for_sends();
+  }
+
+  void sum_losses() {
+    if (losses_) {
+      const auto weight = static_cast<float>(1.0 / static_cast<double>(spec_.batch));
+      chain_.begin_loss(loss_);
+      b_.emit("loss.mean", SumLosses{spec_.share().count, weight}, {losses_}, {}, {loss_});
+    }
+    chain_.share_loss(loss_);
   }
 
   const DitConfig& config_;
@@ -291,6 +383,7 @@ class StepWriter {
   const std::vector<ParamSpec> specs_;
   Builder b_;
   Params params_;
+  Messages messages_;
   Batch batch_;
   Chain chain_;
   Update update_;

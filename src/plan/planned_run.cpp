@@ -67,12 +67,12 @@ class Planner {
   PlannedRun around(const Candidate& candidate) const {
     const RankPlace place = spec_.step.place;
     if (place.alone()) return of_one(candidate, 0);
-    std::vector<RankBytes> ranks(place.ranks);
-    std::vector<Program> exchanges(place.ranks);
+    std::vector<RankBytes> ranks(place.ranks());
+    std::vector<Program> exchanges(place.ranks());
     bool fits = true;
     PlannedRun made;
-    for (int away = 1; away <= place.ranks; ++away) {
-      const int rank = (place.rank + away) % place.ranks;
+    for (int away = 1; away <= place.ranks(); ++away) {
+      const int rank = (place.rank + away) % place.ranks();
       made = {};
       made = of_one(candidate, rank);
       fits = fits && made.fits;
@@ -82,7 +82,7 @@ class Planner {
     std::vector<const Program*> all;
     for (const Program& each : exchanges) all.push_back(&each);
     const std::vector<int64_t> sent = check_ranks(all);
-    for (int r = 0; r < place.ranks; ++r) ranks[r].sent_bytes = sent[r];
+    for (int r = 0; r < place.ranks(); ++r) ranks[r].sent_bytes = sent[r];
     made.fits = fits;
     made.ranks = std::move(ranks);
     return made;

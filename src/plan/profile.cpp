@@ -1,6 +1,7 @@
 #include "plan/profile.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "model/optimizer.h"
@@ -31,12 +32,18 @@ struct Owned {
 
   Owned(const DitConfig& config, const StepSpec& spec, const Choices& choices)
       : all(parameters(config)) {
-    const bool shared = choices.shard != Shard::off;
-    const std::vector<int> owner = shared ? owners(all, spec.place.ranks) : std::vector<int>();
-    const int fullest = shared ? fullest_rank(all, spec.place.ranks) : 0;
+    const std::vector<int> owner = owners(all, spec.place, choices.shard);
+    std::map<int, int64_t> numbers;
     size_t next = 0;
     for (const ParamSpec& p : all) {
-      if (p.trained() && (!shared || owner[next++] == fullest)) trained.push_back(&p);
+      if (p.trained()) numbers[owner[next++]] += p.count();
+    }
+    const auto fullest = std::max_element(
+        numbers.begin(), numbers.end(),
+        [](const auto& a, const auto& b) { return a.second < b.second; });
+    next = 0;
+    for (const ParamSpec& p : all) {
+      if (p.trained() && owner[next++] == fullest->first) trained.push_back(&p);
     }
   }
   bool has(const ParamSpec& p) const {

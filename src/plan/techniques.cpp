@@ -31,7 +31,7 @@ namespace {
 void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
   const auto contradicts = [&](const std::string& one, const std::string& why,
                                const std::string& instead) {
-    fail(Exit::usage, fmt::format("{} contradicts --ranks data={}: {}", one, spec.place.ranks, why),
+    fail(Exit::usage, fmt::format("{} contradicts --ranks data={}: {}", one, spec.place.data, why),
          instead);
   };
   if (spec.place.alone()) {

@@ -175,7 +175,7 @@ Technique shard_technique() {
   };
   t.setting = [](const DitConfig&, const StepSpec& spec) -> std::string {
     if (spec.choices.shard == Shard::off) return "";
-    return fmt::format("moments, average, gradients over {}", spec.place.ranks);
+    return fmt::format("moments, average, gradients over {}", spec.place.data);
   };
   t.off = "off";
   return t;

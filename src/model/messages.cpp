@@ -1,0 +1,34 @@
+#include "model/messages.h"
+
+namespace ebb {
+
+void Messages::emit(const Message& m, Exchange::Part part) {
+  const Exchange op{part, element_count(b_.shape(m.x)), b_.type(m.x), m.peer, m.channel};
+  std::vector<Buf> reads, writes, updates;
+  (op.sends() ? reads : op.begins() ? writes : updates).push_back(m.x);
+  static constexpr const char* kParts[] = {"send", "sent", "receive", "received"};
+  b_.emit(std::string(kParts[static_cast<int>(part)]) + "." + m.name, op, std::move(reads),
+          std::move(writes), std::move(updates));
+}
+
+void Messages::send(const Message& message) {
+  if (sending_.size() == most_) end_oldest_send();
+  emit(message, Exchange::Part::send_begin);
+  sending_.push_back(message);
+}
+
+void Messages::end_oldest_send() {
+  emit(sending_.front(), Exchange::Part::send_end);
+  sending_.pop_front();
+}
+
+void Messages::wait_for_sends() {
+  while (!sending_.empty()) end_oldest_send();
+}
+
+void Messages::receive(const Message& message) {
+  receive_begin(message);
+  receive_end(message);
+}
+
+}  // namespace ebb

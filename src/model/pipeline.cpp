@@ -1,0 +1,60 @@
+#include "model/pipeline.h"
+
+#include <algorithm>
+
+namespace ebb {
+
+std::vector<StageWork> stage_order(const RankPlace& place, size_t parts) {
+  const auto behind = static_cast<size_t>(place.pipe - 1 - place.stage());
+  const size_t ahead = std::min(behind, parts);
+  std::vector<StageWork> order;
+  for (size_t i = 0; i < parts + ahead; ++i) {
+    if (i < parts) order.push_back({true, i});
+    if (i >= ahead) order.push_back({false, i - ahead});
+  }
+  return order;
+}
+
+void Boundaries::expect(const StageWork& work, const Dit& model) {
+  const auto begin = [&](const char* name, Buf x, int peer, Channel channel) {
+    messages_.receive_begin({name, x, peer, channel});
+  };
+  if (work.forward && !place_.first_stage()) {
+    inputs_.push_back(model.boundary(b_));
+    begin("x", inputs_.back().x, place_.rank - 1, kActivations);
+    begin("silu_c", inputs_.back().silu_c, place_.rank - 1, kActivations);
+  }
+  if (!work.forward && !place_.last_stage()) {
+    gradients_.push_back(model.boundary_gradients(b_));
+    begin("d.x", gradients_.back().dx, place_.rank + 1, kActivationGradients);
+    begin("d.silu_c", gradients_.back().dsilu_c, place_.rank + 1, kActivationGradients);
+  }
+}
+
+Dit::Embedded Boundaries::input() {
+  const Dit::Embedded made = inputs_.front();
+  inputs_.pop_front();
+  messages_.receive_end({"x", made.x, place_.rank - 1, kActivations});
+  messages_.receive_end({"silu_c", made.silu_c, place_.rank - 1, kActivations});
+  return made;
+}
+
+Dit::Gradients Boundaries::gradients() {
+  const Dit::Gradients made = gradients_.front();
+  gradients_.pop_front();
+  messages_.receive_end({"d.x", made.dx, place_.rank + 1, kActivationGradients});
+  messages_.receive_end({"d.silu_c", made.dsilu_c, place_.rank + 1, kActivationGradients});
+  return made;
+}
+
+void Boundaries::pass(const Dit::Embedded& output) {
+  messages_.send({"x", output.x, place_.rank + 1, kActivations});
+  messages_.send({"silu_c", output.silu_c, place_.rank + 1, kActivations});
+}
+
+void Boundaries::pass_back(const Dit::Gradients& made) {
+  messages_.send({"d.x", made.dx, place_.rank - 1, kActivationGradients});
+  messages_.send({"d.silu_c", made.dsilu_c, place_.rank - 1, kActivationGradients});
+}
+
+}  // namespace ebb

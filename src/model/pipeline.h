@@ -1,0 +1,47 @@
+// A stage of a pipeline: the order of its work, and what it exchanges with its neighbours. Emits;
+// runs nothing.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "model/dit.h"
+#include "model/messages.h"
+
+namespace ebb {
+
+// A micro-batch through the stage's blocks, forward or backward.
+struct StageWork {
+  bool forward;
+  size_t part;
+};
+
+// One forward, one backward in turn (1F1B), after as many forwards as there are stages behind this
+// one: so many micro-batches and one wait for their way back. Micro-batches go backward in their
+// order: sums have the bits of one rank.
+std::vector<StageWork> stage_order(const RankPlace& place, size_t parts);
+
+// What comes from the neighbours for each piece of work, asked for one piece ahead.
+class Boundaries {
+ public:
+  // All must outlive it.
+  Boundaries(Builder& b, Messages& messages, const RankPlace& place)
+      : b_(b), messages_(messages), place_(place) {}
+
+  // Begins to receive what a piece of work needs from another stage, if anything.
+  void expect(const StageWork& work, const Dit& model);
+  // What was expected the longest, now there.
+  Dit::Embedded input();                            // from the stage before
+  Dit::Gradients gradients();                       // from the stage behind
+  void pass(const Dit::Embedded& output);           // to the stage behind
+  void pass_back(const Dit::Gradients& gradients);  // to the stage before
+
+ private:
+  Builder& b_;
+  Messages& messages_;
+  const RankPlace& place_;
+  std::deque<Dit::Embedded> inputs_;
+  std::deque<Dit::Gradients> gradients_;
+};
+
+}  // namespace ebb
