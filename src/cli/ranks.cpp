@@ -98,7 +98,7 @@ RankPlace resolve_place(const Settings& s, const Peers* peers) {
                      s.batch),
          "each rank takes at least one sample of every batch");
   }
-  return {chosen.data, 1, peers != nullptr ? peers->rank() : 0};
+  return {chosen.data, chosen.pipe, peers != nullptr ? peers->rank() : 0};
 }
 
 MeasuredMachine resolve_machine_together(const Settings& s, Peers& peers) {

@@ -105,9 +105,9 @@ List rank_settings() {
       "ranks",
       {
           unstored(otherwise("one process, or what mpiexec started",
-                             text("ranks", &Settings::ranks, "auto|data=N",
+                             text("ranks", &Settings::ranks, "auto|data=N|pipe=N",
                                   "processes that share the work: N that each take a part of every "
-                                  "batch"))),
+                                  "batch, or N that each have a part of the blocks"))),
           unstored(otherwise("as measured",
                              text("link", &Settings::link, "RATE,LATENCY",
                                   "what connects them, in bits a second, such as 1G,50us"))),

@@ -11,7 +11,9 @@ namespace ebb {
 
 namespace {
 
-constexpr const char* kHint = "--ranks data=4 has four ranks that each take a quarter of the batch";
+constexpr const char* kHint =
+    "--ranks data=4: four that each take a quarter of the batch; --ranks pipe=4: four that each "
+    "have a quarter of the blocks";
 
 }  // namespace
 
@@ -22,20 +24,32 @@ std::optional<Layout> parse_layout(const std::string& text, const std::string& w
   for (const std::string& part : split(text, ',')) {
     const size_t equals = part.find('=');
     const std::string name = part.substr(0, equals);
-    if (equals == std::string::npos || name != "data" || !seen.insert(name).second) {
+    int* const member = name == "data" ? &layout.data : name == "pipe" ? &layout.pipe : nullptr;
+    if (equals == std::string::npos || member == nullptr || !seen.insert(name).second) {
       fail(Exit::usage,
-           fmt::format("{}: found '{}', wanted auto or data=N", where, printable(text)), kHint);
+           fmt::format("{}: found '{}', wanted auto, data=N or pipe=N", where, printable(text)),
+           kHint);
     }
     const int64_t count = parse_int(part.substr(equals + 1), where);
     if (count < 1 || count > kMostRanks) {
       fail(Exit::usage,
            fmt::format("{}: found {}={}, wanted 1 to {}", where, name, count, kMostRanks), kHint);
     }
-    layout.data = static_cast<int>(count);
+    *member = static_cast<int>(count);
+  }
+  if (layout.data > 1 && layout.pipe > 1) {
+    fail(
+        Exit::usage,
+        fmt::format("{}: found '{}': data and pipe do not go together yet", where, printable(text)),
+        kHint);
   }
   return layout;
 }
 
-std::string layout_text(const Layout& layout) { return fmt::format("data={}", layout.data); }
+std::string layout_text(const Layout& layout) {
+  if (layout.pipe == 1) return fmt::format("data={}", layout.data);
+  if (layout.data == 1) return fmt::format("pipe={}", layout.pipe);
+  return fmt::format("data={},pipe={}", layout.data, layout.pipe);
+}
 
 }  // namespace ebb

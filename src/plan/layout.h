@@ -7,15 +7,16 @@
 namespace ebb {
 
 struct Layout {
-  int data = 1;  // ranks that each take a share of every batch
+  int data = 1;  // groups of ranks that each take a share of every batch
+  int pipe = 1;  // ranks of a group, stages that each have some of the blocks
 
-  int ranks() const { return data; }
+  int ranks() const { return data * pipe; }
   bool operator==(const Layout&) const = default;
 };
 
 inline constexpr int kMostRanks = 4096;
 
-// "data=4"; "auto": none, for the planner to choose. Fails with Exit::usage.
+// "data=4", "pipe=2"; "auto": none, for the planner to choose. Fails with Exit::usage.
 std::optional<Layout> parse_layout(const std::string& text, const std::string& where);
 std::string layout_text(const Layout& layout);
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "plan/cost.h"
+#include "plan/link.h"
 #include "program/device.h"
 #include "program/lane.h"
 
@@ -13,6 +14,9 @@ namespace ebb {
 // Of outside_bytes: what a process takes by itself only once it runs (log lines, names, a picture
 // being encoded). Planning may have it before.
 inline constexpr int64_t kRunningBytes = 3 << 20;
+
+// Between ranks of one host, through its memory: what a plan goes by where nobody has measured.
+constexpr Link nominal_link() { return {2e9, 50e-6}; }
 
 // What MPI takes of a process: MPICH 15 MiB with four ranks on a host, some of it shared.
 inline constexpr int64_t kPeersBytes = 24 << 20;
@@ -25,6 +29,7 @@ struct Machine {
   int64_t outside_bytes = 0;          // of a process besides its arena, its plan and its data,
   int64_t peers_bytes = kPeersBytes;  // and of one that has other ranks, besides that
   int64_t available_bytes = 0;        // that a process may take
+  Link link = nominal_link();         // between ranks
 
   Limits limits() const { return device->limits(); }
 };

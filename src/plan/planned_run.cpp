@@ -10,20 +10,12 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "plan/rank_check.h"
+#include "plan/rank_sum.h"
+#include "plan/staged.h"
 
 namespace ebb {
 
 namespace {
-
-// Of a program only what other ranks have to do with: the rest need not be kept.
-Program exchanges_of(const Program& program) {
-  Program kept;
-  for (const Op& op : program.ops) {
-    if (std::holds_alternative<Exchange>(op.params)) kept.ops.push_back(op);
-  }
-  return kept;
-}
 
 class Planner {
  public:
@@ -32,7 +24,9 @@ class Planner {
         machine_(machine),
         outside_(machine.outside_bytes + spec.data_bytes + spec.held_bytes +
                  (spec.step.place.alone() ? 0 : machine.peers_bytes)),
-        candidates_(step_candidates(spec.config, of_rank(spec.step, 0), spec.decisions, machine)) {}
+        candidates_(spec.step.place.pipe > 1 ? staged(spec.budget_bytes - outside_)
+                                             : step_candidates(spec.config, of_rank(spec.step, 0),
+                                                               spec.decisions, machine)) {}
 
   // The fastest that fits, or the smallest.
   PlannedRun plan() const {
@@ -50,8 +44,10 @@ class Planner {
  private:
   // The least that any of them takes, and that the lanes hold.
   PlannedRun smallest() const {
+    const bool stages = spec_.step.place.pipe > 1;
+    const std::vector<Candidate> least = stages ? staged(0) : std::vector<Candidate>();
     std::vector<const Candidate*> by_bytes;
-    for (const Candidate& each : candidates_) by_bytes.push_back(&each);
+    for (const Candidate& each : stages ? least : candidates_) by_bytes.push_back(&each);
     std::stable_sort(by_bytes.begin(), by_bytes.end(), [](const Candidate* a, const Candidate* b) {
       return a->total_bytes() < b->total_bytes();
     });
@@ -67,25 +63,21 @@ class Planner {
   PlannedRun around(const Candidate& candidate) const {
     const RankPlace place = spec_.step.place;
     if (place.alone()) return of_one(candidate, 0);
-    std::vector<RankBytes> ranks(place.ranks());
-    std::vector<Program> exchanges(place.ranks());
-    bool fits = true;
+    RankSum all(place.ranks());
     PlannedRun made;
     for (int away = 1; away <= place.ranks(); ++away) {
       const int rank = (place.rank + away) % place.ranks();
       made = {};
       made = of_one(candidate, rank);
-      fits = fits && made.fits;
-      ranks[rank] = {made.process_bytes(), made.plans.arena_bytes, 0};
-      exchanges[rank] = exchanges_of(made.step_plan().program);
+      all.add(rank, made, machine_);
     }
-    std::vector<const Program*> all;
-    for (const Program& each : exchanges) all.push_back(&each);
-    const std::vector<int64_t> sent = check_ranks(all);
-    for (int r = 0; r < place.ranks(); ++r) ranks[r].sent_bytes = sent[r];
-    made.fits = fits;
-    made.ranks = std::move(ranks);
+    all.finish(made, machine_);
     return made;
+  }
+
+  std::vector<Candidate> staged(int64_t arena_bytes) const {
+    return staged_candidates(spec_.config, of_rank(spec_.step, 0), spec_.decisions, machine_,
+                             arena_bytes);
   }
 
   PlannedRun of_one(const Candidate& candidate, int rank) const {
@@ -114,6 +106,7 @@ class Planner {
   PlannedRun place(const Candidate& candidate, int rank) const {
     PlannedRun made;
     made.step = of_rank(spec_.step, rank);
+    made.step.place.cuts = candidate.cuts;
     made.step.choices = candidate.choices;
     made.seconds = candidate.seconds;
     // Not as a list in braces, which would copy it: a deep model's program is large.

@@ -38,9 +38,9 @@ struct Owned {
     for (const ParamSpec& p : all) {
       if (p.trained()) numbers[owner[next++]] += p.count();
     }
-    const auto fullest = std::max_element(
-        numbers.begin(), numbers.end(),
-        [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto fullest =
+        std::max_element(numbers.begin(), numbers.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
     next = 0;
     for (const ParamSpec& p : all) {
       if (p.trained() && owner[next++] == fullest->first) trained.push_back(&p);

@@ -345,4 +345,9 @@ RankTimes simulate(const std::vector<RankScript>& scripts, const Link& link,
   return Simulation(scripts, link, options).run();
 }
 
+double step_seconds(const std::vector<RankScript>& scripts, const Link& link) {
+  const RankTimes times = simulate(scripts, link, {.steps = 2});
+  return times.step_ends[1] - times.step_ends[0];
+}
+
 }  // namespace ebb

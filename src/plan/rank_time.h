@@ -53,4 +53,7 @@ struct RankTimeOptions {
 RankTimes simulate(const std::vector<RankScript>& scripts, const Link& link,
                    const RankTimeOptions& options = {});
 
+// What a step takes in a long run: the second of two.
+double step_seconds(const std::vector<RankScript>& scripts, const Link& link);
+
 }  // namespace ebb

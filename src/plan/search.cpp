@@ -142,6 +142,14 @@ void offer_schedules(Fronts& fronts, const SearchCase& c, const Choices& way,
 
 }  // namespace
 
+std::vector<Choices> every_choice(const SearchCase& c) {
+  std::vector<Choices> all;
+  for (const Choices& way : combinations(c, {}, false)) {
+    for (Choices& each : combinations(c, way, true)) all.push_back(std::move(each));
+  }
+  return all;
+}
+
 std::vector<Candidate> step_candidates(const DitConfig& config, const StepSpec& spec,
                                        const Decisions& decisions, const Machine& machine) {
   check_decisions(decisions, spec);

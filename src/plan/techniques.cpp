@@ -1,6 +1,7 @@
 #include "plan/techniques.h"
 
 #include "model/optimizer.h"
+#include "plan/layout.h"
 #include "plan/technique_kinds.h"
 
 namespace ebb {
@@ -31,19 +32,29 @@ namespace {
 void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
   const auto contradicts = [&](const std::string& one, const std::string& why,
                                const std::string& instead) {
-    fail(Exit::usage, fmt::format("{} contradicts --ranks data={}: {}", one, spec.place.data, why),
+    fail(Exit::usage,
+         fmt::format("{} contradicts --ranks {}: {}", one,
+                     layout_text({spec.place.data, spec.place.pipe}), why),
          instead);
   };
-  if (spec.place.alone()) {
-    if (d.shard.value_or(Shard::off) == Shard::off) return;
-    fail(Exit::usage, "--shard contradicts a run of one rank: there is no other to keep the state",
+  const bool shards = d.shard.value_or(Shard::off) != Shard::off;
+  if (shards && spec.place.data == 1) {
+    fail(Exit::usage,
+         "--shard contradicts a run in which no two ranks have the same blocks: there is no other "
+         "to keep their state",
          "leave --shard out, or give --ranks data=N");
   }
+  if (spec.place.alone()) return;
+  if (spec.place.pipe > 1 && d.layer_major.value_or(false)) {
+    contradicts("--order layer", "a stage takes micro-batches in turn, forward and backward",
+                "leave --order out");
+  }
   if (d.release.value_or(false)) {
-    contradicts("--release on", "a gradient is complete on the last rank alone",
+    contradicts("--release on", "a gradient is not complete where and when its weight is updated",
                 "leave --release out: --shard grads saves the gradients' memory");
   }
-  if (d.micro_batch && accumulates(spec, *d.micro_batch) && !d.layer_major.value_or(true)) {
+  if (spec.place.data > 1 && d.micro_batch && accumulates(spec, *d.micro_batch) &&
+      !d.layer_major.value_or(true)) {
     contradicts("--order batch with --micro-batch",
                 "each rank would wait for all micro-batches of the one before it",
                 "leave --order to the planner, or --micro-batch at the rank's share of the batch");
@@ -59,7 +70,7 @@ void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
                 "ranks draw pictures with the average in the place of the weights, and back",
                 "leave --ema-precision out: --shard grads saves more");
   }
-  if (d.shard.value_or(Shard::off) != Shard::off && spec.group_lasso > 0) {
+  if (shards && spec.group_lasso > 0) {
     contradicts("--shard with --group-lasso", "a structure's tensors lie with several ranks",
                 "give --shard off, or --l1 instead");
   }

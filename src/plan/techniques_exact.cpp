@@ -69,15 +69,16 @@ Technique order_technique() {
               "micro-batches one after the other, or layer by layer"};
   decide_by<bool>({{"batch", false}, {"layer", true}}, &Decisions::layer_major, t);
   // With one micro-batch both orders are the same. Of ranks, each would wait for all micro-batches
-  // of the one before it, batch by batch.
+  // of the one before it, batch by batch; of stages, each would hold the inputs of all.
   t.offer = [](const Choices& before, const SearchCase& c) {
     const bool several = accumulates(c.spec, before.micro_batch);
-    const bool waits = several && !c.spec.place.alone();
+    const bool waits = several && c.spec.place.data > 1;
     if (waits && !c.decisions.layer_major.value_or(true)) return std::vector<Choices>();
+    const bool either = several && c.spec.place.pipe == 1;
     return each_of<bool>(before,
-                         waits     ? std::vector{true}
-                         : several ? std::vector{false, true}
-                                   : std::vector{false},
+                         waits    ? std::vector{true}
+                         : either ? std::vector{false, true}
+                                  : std::vector{false},
                          c.decisions.layer_major,
                          [](Choices& made) -> bool& { return made.layer_major; });
   };
@@ -168,7 +169,7 @@ Technique shard_technique() {
     if (c.shard != Shard::off) d.shard = c.shard;
   };
   t.offer = [](const Choices& before, const SearchCase& c) {
-    const bool can = !c.spec.place.alone() && c.spec.group_lasso == 0;
+    const bool can = c.spec.place.data > 1 && c.spec.group_lasso == 0;
     return each_of<Shard>(before,
                           can ? std::vector{Shard::off, Shard::grads} : std::vector{Shard::off},
                           c.decisions.shard, [](Choices& made) -> Shard& { return made.shard; });
@@ -186,6 +187,7 @@ Technique offload_technique() {
   Technique t{"offload", Exactness::exact, "offload"};
   t.offer = [](const Choices& before, const SearchCase& c) {
     std::vector<Choices> all = {before};
+    if (c.spec.place.pipe > 1) return all;
     for (size_t lane = 0; lane < c.machine.lanes.size(); ++lane) {
       const auto add = [&](bool state, bool weights, bool inputs) {
         all.push_back(before);

@@ -10,6 +10,14 @@ using nlohmann::ordered_json;
 
 const char* name_of(int purpose) { return purpose_name(static_cast<Purpose>(purpose)); }
 
+ordered_json techniques_json(const PlanReport& r) {
+  ordered_json all = ordered_json::array();
+  for (const TechniqueUse& use : r.techniques) {
+    all.push_back({{"name", use.name}, {"setting", use.setting}, {"class", use.kind}});
+  }
+  return all;
+}
+
 ordered_json layers_json(const PlanReport& r) {
   ordered_json layers;
   for (const PlanReport::Layer& layer : r.layers) {
@@ -18,6 +26,19 @@ ordered_json layers_json(const PlanReport& r) {
     }
   }
   return layers;
+}
+
+ordered_json ranks_json(const PlanReport& r) {
+  ordered_json ranks = ordered_json::array();
+  for (size_t i = 0; i < r.ranks.size(); ++i) {
+    const RankBytes& each = r.ranks[i];
+    ranks.push_back({{"rank", i},
+                     {"process_bytes", each.process_bytes},
+                     {"arena_bytes", each.arena_bytes},
+                     {"sent_bytes", each.sent_bytes},
+                     {"techniques", techniques_json(r)}});
+  }
+  return ranks;
 }
 
 template <typename T>
@@ -44,14 +65,12 @@ std::string report_json(const PlanReport& r) {
   for (int i = 0; i < kPurposes; ++i) j["ledger"][name_of(i)] = r.purposes[i].at_peak;
   j["ledger"]["gap"] = r.gap;
   j["layers"] = layers_json(r);
-  j["techniques"] = ordered_json::array();
-  for (const TechniqueUse& use : r.techniques) {
-    j["techniques"].push_back({{"name", use.name}, {"setting", use.setting}, {"class", use.kind}});
-  }
+  j["techniques"] = techniques_json(r);
   j["blocks"] = ordered_json::array();
   for (const BlockChoice& block : r.blocks) {
     j["blocks"].push_back({{"recompute", block.keep.recomputed()}, {"forwards", block.forwards}});
   }
+  if (!r.ranks.empty()) j["ranks"] = ranks_json(r);
   j["peak_op"] = r.peak_op;
   for (int i = 0; i < kPurposes; ++i) {
     const PlanReport::Purposed& each = r.purposes[i];

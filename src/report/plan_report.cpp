@@ -57,8 +57,9 @@ PlanReport describe(const std::string& model, const DitConfig& config, const Pla
   r.params = parameter_count(config);
   r.tokens = config.tokens();
   r.batch = run.step.batch;
-  r.parts = micro_batches(run.step.batch, run.step.choices.micro_batch);
-  r.accumulation = micro_batch_count(run.step.batch, run.step.choices.micro_batch);
+  const int64_t own = run.step.share().count;
+  r.parts = micro_batches(own, run.step.choices.micro_batch);
+  r.accumulation = micro_batch_count(own, run.step.choices.micro_batch);
   r.budget_bytes = budget_bytes;
   r.fits = run.fits;
   r.process_bytes = run.process_bytes();
@@ -81,6 +82,8 @@ PlanReport describe(const std::string& model, const DitConfig& config, const Pla
   r.step_seconds = run.seconds;
   r.step_flops = step.program.flops();
   r.outlook = outlook;
+  r.place = run.step.place;
+  r.ranks = run.ranks;
   return r;
 }
 

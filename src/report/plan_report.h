@@ -39,6 +39,8 @@ struct PlanReport {
   std::vector<TechniqueUse> techniques;
   std::vector<BlockChoice> blocks;
   double step_seconds = 0, step_flops = 0;
+  RankPlace place;
+  std::vector<RankBytes> ranks;    // where there are several
   std::optional<Outlook> outlook;  // absent: of a run whose length nobody has said
   std::vector<WayOut> lossy_ways;  // how far down they would reach
   std::string fewer_pictures;      // why they are not what they are by default

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "plan/layout.h"
 #include "report/plan_report.h"
 
 namespace ebb {
@@ -130,6 +131,27 @@ std::string blocks_text(const PlanReport& r) {
   return text;
 }
 
+// Ranks that take the same stand in one row.
+std::string ranks_text(const PlanReport& r) {
+  if (r.ranks.empty()) return "";
+  std::string text = fmt::format(
+      "  {:<12} {:>12} {:>12}   {} of {}: the table above is rank {}'s\n", "rank", "process",
+      "sends a step", r.ranks.size(), layout_text({r.place.data, r.place.pipe}), r.place.rank);
+  for (size_t i = 0; i < r.ranks.size();) {
+    const RankBytes& each = r.ranks[i];
+    size_t end = i + 1;
+    while (end < r.ranks.size() && r.ranks[end].process_bytes == each.process_bytes &&
+           r.ranks[end].sent_bytes == each.sent_bytes) {
+      ++end;
+    }
+    text += fmt::format("  {:<12} {:>12} {:>12}\n",
+                        end == i + 1 ? fmt::format("{}", i) : fmt::format("{} .. {}", i, end - 1),
+                        format_size(each.process_bytes), format_size(each.sent_bytes));
+    i = end;
+  }
+  return text + "\n";
+}
+
 }  // namespace
 
 std::string outlook_lines(const Outlook& outlook, int64_t done, const char* indent) {
@@ -172,6 +194,7 @@ std::string report_text(const PlanReport& r) {
                       format_size(r.outside_bytes));
   text += fmt::format("  {:<12} {:>12}   of {}: {}\n\n", "process", format_size(r.process_bytes),
                       format_size(r.budget_bytes), r.fits ? "fits" : "does not fit");
+  text += ranks_text(r);
   if (r.away_bytes > 0) {
     text += fmt::format("  {:<12} {:>12}   in --offload\n\n", "on disk", format_size(r.away_bytes));
   }

@@ -1,0 +1,42 @@
+#include "plan/rank_sum.h"
+
+#include "base/error.h"
+#include "plan/rank_check.h"
+#include "plan/rank_time.h"
+
+namespace ebb {
+
+namespace {
+
+Program exchanges_of(const Program& program) {
+  Program kept;
+  const std::vector<int64_t> repeats = program.repeats();
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    if (!std::holds_alternative<Exchange>(program.ops[i].params)) continue;
+    require(repeats[i] == 1, "plan: {} is in a loop", program.ops[i].name);
+    kept.ops.push_back(program.ops[i]);
+  }
+  return kept;
+}
+
+}  // namespace
+
+void RankSum::add(int rank, const PlannedRun& made, const Machine& machine) {
+  const Program& program = made.step_plan().program;
+  fits_ = fits_ && made.fits;
+  bytes_[rank] = {made.process_bytes(), made.plans.arena_bytes, 0};
+  exchanges_[rank] = exchanges_of(program);
+  scripts_[rank] = script_of(program, machine);
+}
+
+void RankSum::finish(PlannedRun& own, const Machine& machine) {
+  std::vector<const Program*> all;
+  for (const Program& each : exchanges_) all.push_back(&each);
+  const std::vector<int64_t> sent = check_ranks(all);
+  for (size_t r = 0; r < sent.size(); ++r) bytes_[r].sent_bytes = sent[r];
+  own.seconds = step_seconds(scripts_, machine.link);
+  own.fits = fits_;
+  own.ranks = std::move(bytes_);
+}
+
+}  // namespace ebb

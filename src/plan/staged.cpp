@@ -1,0 +1,181 @@
+#include "plan/staged.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <set>
+
+#include "base/error.h"
+#include "model/optimizer.h"
+#include "plan/profile.h"
+#include "plan/rank_time.h"
+#include "plan/stages.h"
+
+namespace ebb {
+
+std::vector<int64_t> balanced_cuts(const std::vector<double>& blocks, const StageEnds& ends,
+                                   int stages) {
+  const auto depth = std::ssize(blocks);
+  // The least possible weight of the heaviest of the first s + 1 stages, when they have the first
+  // `end` blocks, and where the last of them then begins.
+  struct Cut {
+    double heaviest = std::numeric_limits<double>::infinity();
+    int64_t begin = 0;
+  };
+  std::vector<std::vector<Cut>> best(stages, std::vector<Cut>(depth + 1));
+  for (int s = 0; s < stages; ++s) {
+    for (int64_t end = s + 1; end <= depth; ++end) {
+      double weight = (s == 0 ? ends.first : 0) + (s == stages - 1 ? ends.last : 0);
+      for (int64_t begin = end - 1; begin >= s; --begin) {
+        weight += blocks[begin];
+        if (s == 0 && begin > 0) continue;
+        const double before = s == 0 ? 0 : best[s - 1][begin].heaviest;
+        const double heaviest = std::max(before, weight);
+        if (heaviest < best[s][end].heaviest) best[s][end] = {heaviest, begin};
+      }
+    }
+  }
+  std::vector<int64_t> cuts(stages - 1);
+  int64_t end = depth;
+  for (int s = stages - 1; s > 0; --s) cuts[s - 1] = end = best[s][end].begin;
+  return cuts;
+}
+
+namespace {
+
+class StagedSearch {
+ public:
+  StagedSearch(const SearchCase& c, int64_t arena_bytes) : c_(c), arena_bytes_(arena_bytes) {}
+
+  std::vector<Candidate> find() {
+    for (const std::vector<int64_t>& cuts : cuts_worth_trying()) {
+      for (const Choices& way : every_choice(c_)) offer(cuts, way);
+    }
+    const bool any = std::any_of(made_.begin(), made_.end(),
+                                 [&](const Candidate& made) { return made.bytes <= arena_bytes_; });
+    std::stable_sort(made_.begin(), made_.end(), [&](const Candidate& a, const Candidate& b) {
+      return any ? weighted(a) < weighted(b) : a.bytes < b.bytes;
+    });
+    return std::move(made_);
+  }
+
+ private:
+  static double weighted(const Candidate& made) {
+    return made.seconds * (1 + kReluctance * used_reluctantly(made.choices));
+  }
+
+  // By time and by the bytes of the state; embedding and final layer count.
+  std::set<std::vector<int64_t>> cuts_worth_trying() const {
+    const int64_t depth = c_.config.depth();
+    std::vector<double> seconds(depth), bytes(depth);
+    StageEnds second_ends, byte_ends;
+    const auto add = [&](const std::string& layer, double value, std::vector<double>& blocks,
+                         StageEnds& ends) {
+      if (layer.starts_with("block")) {
+        blocks[std::atoll(layer.c_str() + 5)] += value;
+      } else {
+        (layer == "embed" ? ends.first : ends.last) += value;
+      }
+    };
+    for (const ParamSpec& p : parameters(c_.config)) {
+      for (const StateBuffer& b : state_of(p, c_.spec, {})) {
+        add(p.layer, static_cast<double>(b.bytes()), bytes, byte_ends);
+      }
+    }
+    StepSpec alone = c_.spec;
+    alone.place = {};
+    alone.batch = 1;
+    alone.update = false;
+    const Program program = write_step(c_.config, alone, *c_.machine.device);
+    const ProgramTime time(program, c_.machine);
+    std::vector<int> marks = program.marks;
+    marks.push_back(static_cast<int>(program.ops.size()));
+    const auto stage = [&](int64_t i) { return time.of(marks[i], marks[i + 1]); };
+    second_ends = {stage(0) + stage(2 * depth + 2), stage(1 + depth)};
+    for (int64_t i = 0; i < depth; ++i) seconds[i] = stage(1 + i) + stage(1 + 2 * depth - i);
+    const int stages = c_.spec.place.pipe;
+    return {balanced_cuts(seconds, second_ends, stages), balanced_cuts(bytes, byte_ends, stages)};
+  }
+
+  // One way with these cuts, every stage with the most kept that fits.
+  void offer(const std::vector<int64_t>& cuts, Choices way) {
+    constexpr int64_t kMostParts = 64;  // each is written down by itself
+    const int64_t samples = c_.spec.share().count;
+    const bool decided = c_.decisions.micro_batch.has_value();
+    if (micro_batch_count(samples, way.micro_batch) > kMostParts && !decided) return;
+    const std::vector<KeepSet> options =
+        c_.decisions.keep ? std::vector<KeepSet>{*c_.decisions.keep}
+                          : keep_options(c_.config, micro_batches(samples, way.micro_batch)[0].size,
+                                         way.storage.activation, c_.machine);
+    std::vector<KeepSet> keep(c_.config.depth());
+    std::vector<RankScript> scripts;
+    Candidate made;
+    for (int s = 0; s < c_.spec.place.pipe; ++s) {
+      StepSpec spec = c_.spec;
+      spec.place.rank = s;
+      spec.place.cuts = cuts;
+      const auto written = [&](const KeepSet& kept) {
+        const int64_t end = spec.place.end_block(c_.config.depth());
+        for (int64_t i = spec.place.first_block(); i < end; ++i) keep[i] = kept;
+        spec.choices = way;
+        spec.choices.schedule = plain_schedule(keep);
+        return write_step(c_.config, spec, *c_.machine.device);
+      };
+      const auto fits = [&](const KeepSet& kept) {
+        return arena_bytes_ > 0 && arena_bytes_of(written(kept)) <= arena_bytes_;
+      };
+      // Bytes fall from option to option: the first that fits, or the last.
+      const auto chosen = std::partition_point(options.begin(), options.end() - 1,
+                                               [&](const KeepSet& kept) { return !fits(kept); });
+      const Program program = written(*chosen);
+      made.bytes = std::max(made.bytes, arena_bytes_of(program));
+      made.own_bytes = std::max(made.own_bytes, own_bytes_of(program));
+      scripts.push_back(script_of(program, c_.machine));
+    }
+    made.choices = std::move(way);
+    made.choices.schedule = plain_schedule(keep);
+    made.cuts = cuts;
+    made.seconds = step_seconds(scripts, c_.machine.link);
+    made.looking_bytes = planning_bytes(made.own_bytes, false);
+    made_.push_back(std::move(made));
+  }
+
+  // If packing leaves no gap.
+  int64_t arena_bytes_of(const Program& program) const {
+    const Limits limits = c_.machine.limits();
+    int64_t resident = 0;
+    for (const Buffer& b : program.buffers) resident += b.resident ? limits.aligned(b.bytes()) : 0;
+    const LiveBytes live(program, limits, true);
+    return resident + live.most(0, static_cast<int>(program.ops.size()));
+  }
+
+  static int64_t own_bytes_of(const Program& program) {
+    int64_t own = 0;
+    for (const Op& op : program.ops) own += bookkeeping_bytes(op);
+    for (const Buffer& b : program.buffers) own += bookkeeping_bytes(b);
+    return own;
+  }
+
+  const SearchCase& c_;
+  const int64_t arena_bytes_;
+  std::vector<Candidate> made_;
+};
+
+}  // namespace
+
+std::vector<Candidate> staged_candidates(const DitConfig& config, const StepSpec& spec,
+                                         const Decisions& decisions, const Machine& machine,
+                                         int64_t arena_bytes) {
+  if (spec.place.pipe > config.depth()) {
+    fail(Exit::usage,
+         fmt::format("--ranks pipe={}: more stages than the model's {} blocks", spec.place.pipe,
+                     config.depth()),
+         "each stage has at least one block");
+  }
+  check_decisions(decisions, spec);
+  return StagedSearch({config, spec, decisions, machine}, arena_bytes).find();
+}
+
+}  // namespace ebb

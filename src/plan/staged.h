@@ -1,0 +1,26 @@
+// Ways to carry out a step as a pipeline: where the blocks are cut into stages, how large
+// micro-batches are, and what each stage computes again.
+#pragma once
+
+#include <vector>
+
+#include "plan/search.h"
+
+namespace ebb {
+
+// Worth trying within so many bytes of every rank's arena, fastest first: each stage keeps as much
+// as it can. Where nothing fits: what takes least. Fails with Exit::usage where there are more
+// stages than blocks.
+std::vector<Candidate> staged_candidates(const DitConfig& config, const StepSpec& spec,
+                                         const Decisions& decisions, const Machine& machine,
+                                         int64_t arena_bytes);
+
+// The first block of every stage but the first, so that the heaviest stage weighs as little as can
+// be. `ends`: what the first and the last have besides their blocks.
+struct StageEnds {
+  double first = 0, last = 0;
+};
+std::vector<int64_t> balanced_cuts(const std::vector<double>& blocks, const StageEnds& ends,
+                                   int stages);
+
+}  // namespace ebb
