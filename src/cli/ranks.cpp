@@ -40,7 +40,7 @@ int run_together(const std::string& verb, OverRanks over_ranks,
   PeerOptions options;
   if (settings) options.timeout = std::chrono::seconds(settings->peer_timeout);
   peers = open_peers(launcher(), options);
-  together(peers.get(), [&] {
+  agree(peers.get(), [&] {
     if (refused) throw Error(*refused);
     if (over_ranks != nullptr) return;
     fail(Exit::usage,
@@ -108,11 +108,11 @@ MeasuredMachine resolve_machine_together(const Settings& s, Peers& peers) {
     set_team_threads(std::min(team_threads(), each));
   }
   std::optional<MeasuredMachine> own;
-  together(&peers, [&] {
+  agree(&peers, [&] {
     if (peers.rank() == 0) own = resolve_machine(s);
   });
   const std::string described = from_first(peers, own ? own->json() : "");
-  together(&peers, [&] {
+  agree(&peers, [&] {
     if (peers.rank() == 0) return;
     resolve_threads(s);
     own = MeasuredMachine::from_json(described, "the machine of rank 0", s.offload);

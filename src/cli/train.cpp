@@ -137,14 +137,14 @@ int run_train(Settings s) {
 
 int train_over_ranks(Settings s, Peers& peers) {
   RankPlace place;
-  together(&peers, [&] {
+  agree(&peers, [&] {
     need_settings(s);
     place = resolve_place(s, &peers);
   });
   const MeasuredMachine machine = resolve_machine_together(s, peers);
   const int64_t budget = s.memory > 0 ? s.memory : budget_of(0, inside(machine)) / launcher().local;
   std::optional<Prepared> p;
-  together(&peers, [&] { p = prepare(s, machine, place, budget); });
+  agree(&peers, [&] { p = prepare(s, machine, place, budget); });
   compare_ranks(peers, *p);
   return train_watched(p->options, inside(p->data), std::move(p->planned), inside(p->machine),
                        &peers);

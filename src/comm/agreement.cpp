@@ -5,26 +5,36 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "base/text.h"
 
 namespace ebb {
 
 namespace {
 
-// An error as a text: its code, then what was found and what to try. Nothing: it went well.
-constexpr char kBetween = '\x1f';
+constexpr char kBug = 'b';  // no exit code
 
-std::string packed(const Error& e) {
-  constexpr size_t kMost = Peers::kTextBytes / 2 - 16;
-  return fmt::format("{}{}{}{}{}", static_cast<int>(e.code()), kBetween,
-                     std::string(e.what()).substr(0, kMost), kBetween, e.hint().substr(0, kMost));
+// A failure as a text: its exit code, what it says, a zero, its hint. Empty: there is none.
+std::string told(const std::exception_ptr& failure) {
+  if (!failure) return "";
+  std::string text;
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    text = static_cast<char>(error.code()) + std::string(error.what()) + '\0' + error.hint();
+  } catch (const std::exception& error) {
+    text = kBug + std::string(error.what());
+  }
+  return text.substr(0, static_cast<size_t>(Peers::kTextBytes));
 }
 
-SharedError unpacked(const std::string& text, const std::string& who) {
-  const size_t first = text.find(kBetween), second = text.find(kBetween, first + 1);
-  require(first != std::string::npos && second != std::string::npos, "ranks: an error in pieces");
-  return {static_cast<Exit>(std::stoi(text.substr(0, first))),
-          who + text.substr(first + 1, second - first - 1), text.substr(second + 1)};
+[[noreturn]] void fail_as(int rank, const std::string& text) {
+  const size_t end = text.find('\0', 1);
+  const std::string said = text.substr(1, end == std::string::npos ? end : end - 1);
+  const std::string what = rank == 0 ? said : fmt::format("rank {}: {}", rank, said);
+  if (text[0] == kBug) throw Bug(what);
+  throw SharedError(static_cast<Exit>(text[0]), what,
+                    end == std::string::npos ? "" : text.substr(end + 1));
 }
 
 // The first line that is not the same in both.
@@ -42,6 +52,40 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
 
 }  // namespace
 
+void agree(Peers& peers, const std::exception_ptr& failure) {
+  const std::vector<std::string> all = peers.tell_all(told(failure));
+  const auto failed =
+      std::find_if(all.begin(), all.end(), [](const std::string& text) { return !text.empty(); });
+  if (failed == all.end()) return;
+  // Whoever throws may end, and then is lost to the others: all have to know first.
+  try {
+    peers.any(0);
+  } catch (const Error&) {  // this one knows
+  }
+  fail_as(static_cast<int>(failed - all.begin()), *failed);
+}
+
+void agree(Peers* peers, const std::function<void()>& part) {
+  if (peers == nullptr) return part();
+  Attempt attempt;
+  attempt.run(part);
+  agree(*peers, attempt.failure());
+}
+
+void Attempt::run(const std::function<void()>& part) {
+  if (failure_) return;
+  try {
+    part();
+  } catch (const SharedError&) {
+    throw;  // the others do too
+  } catch (const Error& error) {
+    if (error.code() == Exit::peer) throw;
+    failure_ = std::current_exception();
+  } catch (const std::exception&) {
+    failure_ = std::current_exception();
+  }
+}
+
 std::string from_first(Peers& peers, const std::string& text) {
   std::string all;
   for (size_t at = 0;; at += Peers::kTextBytes) {
@@ -51,24 +95,6 @@ std::string from_first(Peers& peers, const std::string& text) {
     all += part;
     if (part.size() < Peers::kTextBytes) return all;
   }
-}
-
-void together(Peers* peers, const std::function<void()>& work) {
-  if (peers == nullptr) return work();
-  std::string own;
-  try {
-    work();
-  } catch (const Error& e) {
-    if (e.code() == Exit::peer) throw;  // which all will notice by themselves
-    own = packed(e);
-  }
-  const std::vector<std::string> all = peers->tell_all(own);
-  const auto failed =
-      std::find_if(all.begin(), all.end(), [](const std::string& text) { return !text.empty(); });
-  if (failed == all.end()) return;
-  const bool alike =
-      std::all_of(all.begin(), all.end(), [&](const std::string& text) { return text == *failed; });
-  throw unpacked(*failed, alike ? "" : fmt::format("rank {}: ", failed - all.begin()));
 }
 
 void expect_same(Peers& peers, const std::string& what, const std::string& text,

@@ -48,13 +48,17 @@ Loader::Loader(const Source& source, const Options& options, int64_t first_step,
                std::span<std::byte> memory)
     : source_(source),
       options_(options),
+      share_(options.taken()),
       order_(options.seed, source.info().count),
       slots_(static_cast<size_t>(options.ahead)),
-      next_position_(first_step * options.batch),
-      taken_(next_position_) {
+      next_(first_step * share_.count),
+      taken_(next_) {
   require(options.batch >= 1 && options.threads >= 1 && options.ahead >= 1 && first_step >= 0,
           "loader: batch {}, threads {}, {} ahead, first step {}", options.batch, options.threads,
           options.ahead, first_step);
+  require(share_.first >= 0 && share_.count >= 1 && share_.first + share_.count <= options.batch,
+          "loader: samples {} to {} of a batch of {}", share_.first, share_.first + share_.count,
+          options.batch);
   require(std::ssize(memory) >= memory_bytes(source, options) &&
               reinterpret_cast<uintptr_t>(memory.data()) % kAlign == 0,
           "loader: {} bytes of memory, wanted {} aligned to {}", memory.size(),
@@ -92,15 +96,15 @@ void Loader::stop() {
 void Loader::work(std::span<std::byte> scratch) {
   std::unique_lock lock(mutex_);
   while (true) {
-    work_.wait(lock, [&] { return stopping_ || next_position_ < taken_ + std::ssize(slots_); });
+    work_.wait(lock, [&] { return stopping_ || next_ < taken_ + std::ssize(slots_); });
     if (stopping_) return;
-    const int64_t position = next_position_++;
-    Slot& slot = slot_of(position);
+    const int64_t number = next_++;
+    Slot& slot = slot_of(number);
     lock.unlock();
 
     std::exception_ptr error;
     try {
-      load(slot, position, scratch);
+      load(slot, position(number), scratch);
     } catch (...) {
       error = std::current_exception();
     }
@@ -108,7 +112,7 @@ void Loader::work(std::span<std::byte> scratch) {
     lock.lock();
     slot.error = std::move(error);
     slot.ready = true;
-    if (position == taken_) finished_.notify_one();
+    if (number == taken_) finished_.notify_one();
   }
 }
 
@@ -169,9 +173,9 @@ void Loader::note_bad(Slot& slot) {
 }
 
 // No thread touches what it returns until taken_ moves on.
-Loader::Slot& Loader::wait_for(int64_t position) {
+Loader::Slot& Loader::wait_for(int64_t number) {
   std::unique_lock lock(mutex_);
-  Slot& slot = slot_of(position);
+  Slot& slot = slot_of(number);
   finished_.wait(lock, [&] { return slot.ready; });
   if (!slot.error) note_bad(slot);
   if (slot.error) std::rethrow_exception(slot.error);
@@ -190,9 +194,9 @@ void Loader::free_slot(Slot& slot) {
 void Loader::take(DeviceMemory& memory, Place values, const Place* labels, int64_t first,
                   int64_t count) {
   constexpr auto kLabel = static_cast<int64_t>(sizeof(int32_t));
-  require(first == taken_ % options_.batch && first + count <= options_.batch,
-          "loader: asked for samples {} to {} of a batch of {}, the next is {}", first,
-          first + count, options_.batch, taken_ % options_.batch);
+  require(first == taken_ % share_.count && first + count <= share_.count,
+          "loader: asked for samples {} to {} of {} in each batch, the next is {}", first,
+          first + count, share_.count, taken_ % share_.count);
   for (int64_t i = 0; i < count; ++i) {
     Slot& slot = wait_for(taken_);
     memory.write({values.piece, values.offset + i * source_.sample_bytes()}, slot.values,

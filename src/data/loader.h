@@ -7,6 +7,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -17,6 +18,7 @@
 #include "base/error.h"
 #include "data/order.h"
 #include "data/source.h"
+#include "model/ranks.h"
 #include "program/feed.h"
 
 namespace ebb {
@@ -24,13 +26,17 @@ namespace ebb {
 // Decodes ahead in its own threads into a ring of planned memory, which holds samples as the source
 // has them. Batch `step` is the positions step*batch .. step*batch+batch-1 of the order, so it is a
 // function of seed and step alone: of neither the threads, nor the ring, nor the step that the
-// loader started at.
+// loader started at. Of several ranks each has a share of every batch, the same positions with the
+// same samples as if one had them all, and no other position is ever looked at.
 //
 // Where the sample of a position turns out to be bad, a stand-in drawn by seed and position takes
 // its place, so batches stay a function of seed, step and files. What is met is counted in the
 // order of the positions; more bad samples than source.most_bad() are an error. The count starts
 // anew with the loader: a resumed run trains on the same batches, and one pass over the data meets
 // every bad file again, so a damaged set is given up at most an epoch later than without the stop.
+// A rank counts those of its own share and gives up when it alone has met too many: shares differ
+// from epoch to epoch, so n ranks give up a damaged set about n epochs later than one would, at
+// most.
 //
 // take() and take_notes() are called from one thread. The source and the memory must outlive the
 // loader.
@@ -40,11 +46,14 @@ class Loader final : public Feed {
     uint64_t seed = 0;
     int64_t batch = 1;
     int threads = 1;
-    int64_t ahead = 1;  // samples in the ring: those that wait, and those being made
+    int64_t ahead = 1;                // samples in the ring: those that wait, and those being made
+    std::optional<Share> share = {};  // of every batch; absent: all of it
+
+    Share taken() const { return share.value_or(Share{0, batch}); }
   };
 
-  // How many are worth being ahead: the next batch, or what fits into a few megabytes, which
-  // threads fill while others are computed with.
+  // How many are worth being ahead: the next batch (or share of it), or what fits into a few
+  // megabytes, which threads fill while others are computed with.
   static int64_t worth_ahead(const Source& source, int64_t batch, int threads);
 
   // The memory the loader works in. What decoding libraries take besides is
@@ -59,8 +68,9 @@ class Loader final : public Feed {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Waits for each sample. Where one cannot be loaded and no other may stand in for it, throws its
-  // error, now and whenever it is asked for again; samples before it are not affected.
+  // Samples are counted from the share's first on. Waits for each. Where one cannot be loaded and
+  // no other may stand in for it, throws its error, now and whenever it is asked for again; samples
+  // before it are not affected.
   void take(DeviceMemory& memory, Place values, const Place* labels, int64_t first,
             int64_t count) override;
 
@@ -76,27 +86,30 @@ class Loader final : public Feed {
     std::vector<int64_t> bad;  // in the source, in the order in which they were tried
   };
   void work(std::span<std::byte> scratch);
+  // In the order of all samples; `number` counts those that are this loader's.
+  int64_t position(int64_t number) const {
+    return number / share_.count * options_.batch + share_.first + number % share_.count;
+  }
   void load(Slot& slot, int64_t position, std::span<std::byte> scratch);
   bool is_bad(int64_t index);
   void note_bad(Slot& slot);
   Error too_many_bad(int64_t index) const;
   void stop();
-  Slot& slot_of(int64_t position) {
-    return slots_[static_cast<size_t>(position % std::ssize(slots_))];
-  }
-  Slot& wait_for(int64_t position);
+  Slot& slot_of(int64_t number) { return slots_[static_cast<size_t>(number % std::ssize(slots_))]; }
+  Slot& wait_for(int64_t number);
   void free_slot(Slot& slot);
 
   const Source& source_;
   const Options options_;
+  const Share share_;
   const Order order_;
 
   std::mutex mutex_;                  // guards what follows
   std::condition_variable work_;      // a slot was freed, or stopping
   std::condition_variable finished_;  // a sample is ready
   std::vector<Slot> slots_;
-  int64_t next_position_;  // the next to be loaded by a thread
-  int64_t taken_;          // the next to be taken out
+  int64_t next_;   // the number of the next to be loaded by a thread,
+  int64_t taken_;  // and of the next to be taken out
   bool stopping_ = false;
   std::map<int64_t, std::string> reasons_;  // of every sample found to be bad, by index
   std::set<int64_t> counted_;               // those of them that were met by what was taken out

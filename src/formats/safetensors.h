@@ -174,7 +174,9 @@ void verify_metadata(const SafetensorsReader& reader);
 void verify_hashed_names(const SafetensorsReader& reader);
 
 // Both, and checks every tensor whose hash the metadata carries, reading through a small fixed
-// buffer; fails with Exit::disk naming the first that differs.
-void verify_hashes(const SafetensorsReader& reader);
+// buffer; fails with Exit::disk naming the first that differs. With `wanted`: only those that it
+// picks.
+void verify_hashes(const SafetensorsReader& reader,
+                   const std::function<bool(const std::string& name)>& wanted = {});
 
 }  // namespace ebb

@@ -212,13 +212,16 @@ void verify_hashed_names(const SafetensorsReader& reader) {
   }
 }
 
-void verify_hashes(const SafetensorsReader& reader) {
+void verify_hashes(const SafetensorsReader& reader,
+                   const std::function<bool(const std::string& name)>& wanted) {
   verify_metadata(reader);
   verify_hashed_names(reader);
   std::array<char, kTensorPart> part;
   for (const auto& [key, hash] : reader.metadata()) {
     if (!key.starts_with(kHashPrefix)) continue;
-    TensorStream stream(reader, *reader.find(std::string_view(key).substr(kHashPrefix.size())));
+    const TensorEntry& entry = *reader.find(std::string_view(key).substr(kHashPrefix.size()));
+    if (wanted && !wanted(entry.name)) continue;
+    TensorStream stream(reader, entry);
     while (stream.left() > 0) stream.read(part.data(), std::min(kTensorPart, stream.left()));
   }
 }

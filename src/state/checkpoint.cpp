@@ -6,10 +6,10 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "base/error.h"
 #include "base/text.h"
-#include "formats/atomic_file.h"
 #include "formats/model_json.h"
 #include "formats/pruned_json.h"
 #include "state/average.h"
@@ -169,30 +169,6 @@ std::map<std::string, std::string> checkpoint_metadata(const CheckpointInfo& inf
   return metadata;
 }
 
-void save_checkpoint(const std::filesystem::path& path, const CheckpointInfo& info,
-                     const State& state) {
-  constexpr auto kSize = static_cast<int64_t>(sizeof(float));
-  static_assert(kTensorPart % (kMomentBlock * kSize) == 0);
-  std::vector<TensorData> tensors;
-  for (const StateTensor& tensor : state.tensors()) {
-    TensorData data{tensor.name, tensor.is_mask() ? TensorType::U8 : TensorType::F32, tensor.shape,
-                    nullptr};
-    data.data = state.whole(tensor);
-    if (tensor.is_mask()) {
-      data.read = [&state, &tensor](int64_t offset, void* out, int64_t bytes) {
-        state.read_mask(tensor, offset, static_cast<uint8_t*>(out), bytes);
-      };
-    } else if (data.data == nullptr) {
-      data.read = [&state, &tensor](int64_t offset, void* out, int64_t bytes) {
-        state.read(tensor, offset / kSize, static_cast<float*>(out), bytes / kSize);
-      };
-    }
-    tensors.push_back(std::move(data));
-  }
-  make_directories(path.parent_path());
-  write_safetensors(path, tensors, checkpoint_metadata(info), true);
-}
-
 void prune_checkpoints(const std::filesystem::path& run, int64_t keep) {
   const auto found = checkpoints_of(run);
   if (keep <= 0) return;
@@ -306,11 +282,21 @@ void load_state(const SafetensorsReader& file, State& state, const DitConfig& co
   }
 }
 
+void verify_hashes_of(const SafetensorsReader& file, const State& state, const DitConfig& config,
+                      const StateRanks& ranks) {
+  std::set<std::string> here, kept;
+  for (const StateTensor& tensor : state.tensors()) here.insert(tensor.name);
+  for (const StateTensor& tensor : state_tensors(config, ranks.step)) kept.insert(tensor.name);
+  verify_hashes(file, [&](const std::string& name) {
+    return here.contains(name) || (ranks.peers.rank() == 0 && !kept.contains(name));
+  });
+}
+
 void check_finite(const State& state, const std::string& where) {
   constexpr int64_t kPart = 64 * kMomentBlock;
   float part[kPart];
   for (const StateTensor& tensor : state.tensors()) {
-    if (tensor.purpose == Purpose::moment || tensor.is_mask()) continue;
+    if (tensor.purpose == Purpose::moment || tensor.is_mask() || !tensor.complete()) continue;
     for (int64_t first = 0; first < tensor.count(); first += kPart) {
       const int64_t count = std::min(kPart, tensor.count() - first);
       state.read(tensor, first, part, count);

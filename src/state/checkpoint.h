@@ -8,10 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "comm/pieces.h"
 #include "formats/data_json.h"
 #include "formats/safetensors.h"
 #include "model/config.h"
 #include "state/state.h"
+#include "state/state_ranks.h"
 
 namespace ebb {
 
@@ -52,9 +54,13 @@ struct StoredCheckpoint {
 std::vector<StoredCheckpoint> checkpoints_of(const std::filesystem::path& run);
 std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& run);
 
-// Writes weights, EMA and moments, as fp32 whatever they are stored as.
+// Writes weights, EMA and moments, as fp32 whatever they are stored as: one file, with the same
+// bytes for any number of ranks. Over ranks it is collective: rank 0 writes, and the others supply
+// what they own. Where it fails on one, nothing is left and every rank throws the same; if a rank
+// is lost meanwhile, that is Exit::peer. A rank takes kSavingBytes of heap for pieces of tensors.
+inline constexpr int64_t kSavingBytes = kPiecesBytes;
 void save_checkpoint(const std::filesystem::path& path, const CheckpointInfo& info,
-                     const State& state);
+                     const State& state, const StateRanks* ranks = nullptr);
 
 // The same of a checkpoint's metadata, for who writes its tensors in another way.
 std::map<std::string, std::string> checkpoint_metadata(const CheckpointInfo& info);
@@ -75,7 +81,13 @@ int64_t checkpoint_heap_bytes(const DitConfig& config, const StepSpec& step);
 // made when the file has none.
 void load_state(const SafetensorsReader& file, State& state, const DitConfig& config);
 
-// Fails with Exit::numbers naming the first weight or average that is not finite.
+// The same check as verify_hashes(), by a rank: of what it has, and by rank 0 of what no rank of
+// the step has use for. Together they look at every tensor of the file.
+void verify_hashes_of(const SafetensorsReader& file, const State& state, const DitConfig& config,
+                      const StateRanks& ranks);
+
+// Fails with Exit::numbers naming the first weight or average that is not finite. A weight of which
+// only a half is here is its owner's to check.
 void check_finite(const State& state, const std::string& where);
 
 }  // namespace ebb

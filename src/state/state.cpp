@@ -10,34 +10,66 @@
 
 namespace ebb {
 
+namespace {
+
+StateTensor described(const ParamSpec& param, const StateBuffer& b) {
+  StateTensor tensor{b.prefix + param.name, param.layer, b.purpose, b.shape, b.type, b.coding, {}};
+  if (param.sparse()) {
+    tensor.matrix = param.shape;
+    tensor.left = param.left;
+  }
+  if (tensor.is_mask()) tensor.shape = {param.rows(), mask_bytes(param.columns())};
+  return tensor;
+}
+
+// Each buffer that is a tensor by itself, in the order of files.
+template <typename Each>
+void each_state_buffer(const DitConfig& config, const StepSpec& spec, Each each) {
+  const std::vector<ParamSpec> params = parameters(config);
+  for (const bool weights : {true, false}) {
+    for (const ParamSpec& param : params) {
+      for (const StateBuffer& b : state_of(param, spec, spec.choices.storage)) {
+        if (b.coding == Coding::beside || (b.purpose == Purpose::weight) != weights) continue;
+        each(param, b);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<StateTensor> state_tensors(const DitConfig& config, const StepSpec& spec) {
+  std::vector<StateTensor> tensors;
+  each_state_buffer(config, spec, [&](const ParamSpec& param, const StateBuffer& b) {
+    tensors.push_back(described(param, b));
+  });
+  return tensors;
+}
+
 State::State(const Plan& plan, RunMemory& memory, const DitConfig& config, const StepSpec& spec)
     : plan_(plan), memory_(memory) {
   const Program& program = plan.program;
-  for (const ParamSpec& param : parameters(config)) {
-    for (const StateBuffer& b : state_of(param, spec, spec.choices.storage)) {
-      const Buf values = program.find(b.prefix + param.name);
-      if (!values || b.coding == Coding::beside) continue;
-      StateTensor tensor{
-          b.prefix + param.name, param.layer, b.purpose, b.shape, b.type, b.coding, values};
-      if (!b.other.empty()) tensor.beside = program.at(b.other + param.name);
-      if (param.sparse()) {
-        tensor.matrix = param.shape;
-        tensor.left = param.left;
-        tensor.mask = program.at(kMask + param.name);
-      }
-      if (tensor.is_mask()) tensor.shape = {param.rows(), mask_bytes(param.columns())};
-      tensors_.push_back(std::move(tensor));
-    }
-  }
-  // Weights first, then what the optimizer adds: as the program declares them.
-  std::stable_sort(tensors_.begin(), tensors_.end(),
-                   [](const auto& a, const auto& b) { return a.values.id < b.values.id; });
+  each_state_buffer(config, spec, [&](const ParamSpec& param, const StateBuffer& b) {
+    StateTensor tensor = described(param, b);
+    tensor.values = program.find(tensor.name);
+    if (!tensor.values) return;
+    if (!b.other.empty()) tensor.beside = program.find(b.other + param.name);
+    require(tensor.beside || b.other.empty() || b.coding == Coding::split,
+            "state: {} without its {}", tensor.name, b.other);
+    if (param.sparse()) tensor.mask = program.at(kMask + param.name);
+    tensors_.push_back(std::move(tensor));
+  });
+}
+
+const StateTensor* State::find(const std::string& name) const {
+  const auto found = std::find_if(tensors_.begin(), tensors_.end(),
+                                  [&](const StateTensor& t) { return t.name == name; });
+  return found == tensors_.end() ? nullptr : &*found;
 }
 
 const StateTensor& State::at(const std::string& name) const {
-  const auto found = std::find_if(tensors_.begin(), tensors_.end(),
-                                  [&](const StateTensor& t) { return t.name == name; });
-  require(found != tensors_.end(), "state: no tensor named {}", name);
+  const StateTensor* found = find(name);
+  require(found != nullptr, "state: no tensor named {}", name);
   return *found;
 }
 
@@ -95,6 +127,7 @@ void encode(CodedPart& part, const float* values, int64_t count, bool second) {
 }  // namespace
 
 void State::read(const StateTensor& t, int64_t first, float* values, int64_t count) const {
+  require(t.complete(), "state: of {} only the upper half is here", t.name);
   switch (t.type) {
     case DType::f32:
       get(t.values, first, values, count);
@@ -135,7 +168,7 @@ void State::write(const StateTensor& t, int64_t first, const float* values, int6
         int16_t low[kPart];
         for (int64_t i = 0; i < n; ++i) {
           const SplitFloat parts = SplitFloat::of(values[at + i]);
-          high[i] = t.beside ? parts.high : Bf16::nearest(values[at + i]);
+          high[i] = t.coding == Coding::split ? parts.high : Bf16::nearest(values[at + i]);
           low[i] = parts.low;
         }
         put(t.values, first + at, high, n);
@@ -173,6 +206,12 @@ struct MaskRow {
 };
 
 }  // namespace
+
+void State::read_as_filed(const StateTensor& t, int64_t offset, void* bytes, int64_t count) const {
+  if (t.is_mask()) return read_mask(t, offset, static_cast<uint8_t*>(bytes), count);
+  constexpr auto kSize = static_cast<int64_t>(sizeof(float));
+  read(t, offset / kSize, static_cast<float*>(bytes), count / kSize);
+}
 
 void State::read_mask(const StateTensor& t, int64_t offset, uint8_t* bytes, int64_t count) const {
   const int64_t columns = t.matrix[1], row_bytes = mask_bytes(columns);

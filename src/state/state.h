@@ -29,7 +29,18 @@ struct StateTensor {
 
   int64_t count() const { return element_count(shape); }
   bool is_mask() const { return coding == Coding::mask; }
+  // Of a split weight that another rank updates, only the bf16 is here. It can be written, but what
+  // the whole number is its owner knows.
+  bool complete() const { return coding != Coding::split || beside; }
+  // As files have it: fp32, or the bytes of a mask.
+  int64_t file_bytes() const {
+    return count() * (is_mask() ? 1 : static_cast<int64_t>(sizeof(float)));
+  }
 };
+
+// All that a step keeps of a model, wherever it lies, in the order in which files have it: weights
+// first, then what the optimizer adds. Their buffers are not known.
+std::vector<StateTensor> state_tensors(const DitConfig& config, const StepSpec& spec);
 
 // A mask as files have it: rows of whole bytes, a bit for each column, the lowest first.
 constexpr int64_t mask_bytes(int64_t columns) { return (columns + 7) / 8; }
@@ -38,17 +49,21 @@ constexpr int64_t mask_bytes(int64_t columns) { return (columns + 7) / 8; }
 // taken besides.
 class State {
  public:
-  // What the plan's program has of it; `spec` says how the step keeps it.
+  // What the plan's program has of it: a rank has only some. `spec` says how the step keeps it.
   State(const Plan& plan, RunMemory& memory, const DitConfig& config, const StepSpec& spec);
 
-  const std::vector<StateTensor>& tensors() const { return tensors_; }  // as the program has them
+  const std::vector<StateTensor>& tensors() const { return tensors_; }  // as state_tensors() has it
+  const StateTensor* find(const std::string& name) const;               // null: it is not here
   const StateTensor& at(const std::string& name) const;
 
   // A part begins at a multiple of kMomentBlock.
   void read(const StateTensor& tensor, int64_t first, float* values, int64_t count) const;
   void write(const StateTensor& tensor, int64_t first, const float* values, int64_t count);
 
-  // Of a mask, as files have it: bytes [offset, offset + count).
+  // Bytes [offset, offset + count) of what files have of it. A part of numbers begins at a multiple
+  // of kMomentBlock of them.
+  void read_as_filed(const StateTensor& tensor, int64_t offset, void* bytes, int64_t count) const;
+  // The same of a mask.
   void read_mask(const StateTensor& tensor, int64_t offset, uint8_t* bytes, int64_t count) const;
   // row_of(row, bytes) gives one row after the other. How many elements are left by it, or -1 where
   // a bit is set behind the last column.

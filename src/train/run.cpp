@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "comm/agreement.h"
 #include "machine/process.h"
 #include "model/optimizer.h"
 #include "train/resume.h"
@@ -22,7 +23,13 @@ TrainingRun::TrainingRun(const TrainOptions& options, const Source& source,
       session_(options.config, planned, machine,
                options.debug_memory ? Executor::Mode::debug_memory : Executor::Mode::normal),
       scale_(uses_fp16()) {
-  if (peers != nullptr) session_.step().exchange_with(*peers);
+  if (peers == nullptr) return;
+  const RankPlace& place = planned.step.place;
+  require(place.ranks() == peers->size() && place.rank == peers->rank(),
+          "run: rank {} of {} has the plan of rank {} of {}", peers->rank(), peers->size(),
+          place.rank, place.ranks());
+  ranks_.emplace(StateRanks{*peers, planned.step, owners_of(options.config, planned.step)});
+  session_.step().exchange_with(*peers);
 }
 
 void TrainingRun::initialise() {
@@ -31,13 +38,18 @@ void TrainingRun::initialise() {
 }
 
 CheckpointInfo TrainingRun::load(const SafetensorsReader& file, const Check& check) {
-  CheckpointInfo info = read_info(file);
-  check(info);
-  verify_hashes(file);
+  CheckpointInfo info;
+  agree(peers(), [&] {
+    info = read_info(file);
+    check(info);
+    ranks_ ? verify_hashes_of(file, state(), o_.config, *ranks_) : verify_hashes(file);
+  });
   sound_ = false;
   loader_.reset();
-  load_state(file, state(), o_.config);
-  check_finite(state(), file.path().string());
+  agree(peers(), [&] {
+    load_state(file, state(), o_.config);
+    check_finite(state(), file.path().string());
+  });
   done_ = info.step;
   updates_ = info.updates;
   average_start_ = info.average_start;
@@ -51,7 +63,10 @@ CheckpointInfo TrainingRun::load(const SafetensorsReader& file, const Check& che
 
 // Where a run gets its samples from.
 void TrainingRun::start_loading() {
-  loader_.emplace(source_, loader_options(o_, source_), done_, session_.host(kLoaderMemory));
+  if (!planned_.step_plan().program.find(kLoaderMemory)) return;  // a stage that takes none
+  Loader::Options options = loader_options(o_, source_);
+  options.share = planned_.step.share();
+  loader_.emplace(source_, options, done_, session_.host(kLoaderMemory));
   session_.step().take_from(*loader_);
 }
 
@@ -142,7 +157,7 @@ void TrainingRun::save(const std::filesystem::path& path) const {
                    o_.settings, optimizers()[static_cast<size_t>(o_.step.optimizer)].name,
                    storage_text(planned_.step.choices.storage), updates_, scale_.saved(),
                    scale_.clean_steps(), data_, average_start_, pruned_, pruning_},
-                  session_.state());
+                  session_.state(), ranks_ ? &*ranks_ : nullptr);
 }
 
 Drawn TrainingRun::draw(int64_t count, const Drawer::LabelOf& label_of, uint64_t seed,

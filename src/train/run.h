@@ -26,7 +26,9 @@ class TrainingRun {
   // Steps whose gradient is not finite that do not come right by themselves.
   static constexpr int kMostInARow = 4;
 
-  // Takes the memory of the plan. All must outlive it. A state is yet to come.
+  // Takes the memory of the plan. All must outlive it. A state is yet to come. With `peers` it is
+  // one rank's part of a run over all of them, and the plan that of this rank: then load(), step(),
+  // save() and draw() are collective.
   TrainingRun(const TrainOptions& options, const Source& source, const PlannedRun& planned,
               const Machine& machine, Peers* peers = nullptr);
 
@@ -34,8 +36,8 @@ class TrainingRun {
   void initialise();
 
   // Goes on from a checkpoint. check(info) fails where it is not one of this run; it is asked
-  // before the state is touched. Fails as the readers do; when it fails after that, the run is not
-  // sound.
+  // before the state is touched. Fails as the readers do, on all ranks alike; when it fails after
+  // that, the run is not sound.
   using Check = std::function<void(const CheckpointInfo& info)>;
   CheckpointInfo load(const SafetensorsReader& file, const Check& check);
 
@@ -72,6 +74,7 @@ class TrainingRun {
  private:
   bool uses_fp16() const { return planned_.step.choices.storage.activation == DType::f16; }
   bool updates_early() const;
+  Peers* peers() const { return ranks_ ? &ranks_->peers : nullptr; }
   void run_step(const Scalars& scalars);
   std::string first_not_finite() const;
   void not_finite(float loss, float norm);
@@ -81,6 +84,7 @@ class TrainingRun {
   const PlannedRun& planned_;
   const DataRecord data_;
   Session session_;
+  std::optional<StateRanks> ranks_;  // none: alone
   LossScale scale_;
   int64_t drawn_peak_ = 0;  // of the arena, while drawing
   int64_t done_ = 0, updates_ = 0;

@@ -57,16 +57,17 @@ void Session::start_sparse(const ParamSpec& spec, const std::string& name, uint6
 
 void Session::initialise(uint64_t seed) {
   const auto start = [&](const ParamSpec& spec, const std::string& name) {
+    const StateTensor* tensor = state_.find(name);
+    if (tensor == nullptr) return;  // another rank's
     if (spec.sparse()) return start_sparse(spec, name, seed);
-    state_.fill(state_.at(name), [&](float* values, int64_t first, int64_t count) {
+    state_.fill(*tensor, [&](float* values, int64_t first, int64_t count) {
       initialise_part(values, first, count, spec, seed, config_);
     });
   };
-  const bool average = planned_.step.update && planned_.step.ema;
   for (const ParamSpec& spec : parameters(config_)) {
-    if (spec.sparse()) choose_left(spec, seed);
+    if (spec.sparse() && state_.find(kMask + spec.name) != nullptr) choose_left(spec, seed);
     start(spec, spec.name);
-    if (spec.trained() && average) start(spec, kAverage + spec.name);
+    if (spec.trained()) start(spec, kAverage + spec.name);
   }
 }
 

@@ -32,7 +32,8 @@ class Session {
   State& state() { return state_; }
   const State& state() const { return state_; }
 
-  // Random weights by the seed, and the average at them. Moments are zero from the start.
+  // Random weights by the seed, and the average at them: those that are here, each with the same
+  // bits on whichever rank it is. Moments are zero from the start.
   void initialise(uint64_t seed);
 
   // Where the host reaches an input or a resident of the step by itself.

@@ -12,8 +12,9 @@
 namespace ebb {
 
 Loader::Options loader_options(const TrainOptions& o, const Source& source) {
+  const Share share = o.step.share();
   return {o.seed, o.step.batch, o.loader_threads,
-          Loader::worth_ahead(source, o.step.batch, o.loader_threads)};
+          Loader::worth_ahead(source, share.count, o.loader_threads), share};
 }
 
 OutputSpec sample_output(const TrainOptions& o, const Source& source, int64_t step) {

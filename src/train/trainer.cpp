@@ -37,7 +37,7 @@ class Trainer {
 
   Trained run() {
     std::optional<JsonLog> log;
-    together(peers_, [&] {
+    agree(peers_, [&] {
       begin();
       open_folder();
       say_started();
@@ -375,7 +375,7 @@ Trained train(const TrainOptions& options, const Source& source, PlannedRun plan
               const Machine& machine, const std::vector<RunSink*>& sinks, const RunControl& control,
               Peers* peers) {
   std::optional<RunFolder> folder;
-  together(peers, [&] {
+  agree(peers, [&] {
     if (peers != nullptr && peers->rank() > 0) return;
     folder.emplace(options.out, RunFolder::Start{options.resume, options.resume_step});
   });

@@ -1,0 +1,13 @@
+// Channels of what hosts send each other beside the programs, whose own (model/ranks.h) count from
+// 0 on: far behind those.
+#pragma once
+
+namespace ebb {
+
+enum HostChannel : int {
+  kSavedTensors = 100,  // of a checkpoint, to the rank that writes it; and whether it wants them
+  kDrawnValues,         // to the rank that makes pictures of them
+  kDrawingWeights,      // that are drawn with, from their owners to all
+};
+
+}  // namespace ebb

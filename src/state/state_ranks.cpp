@@ -1,0 +1,37 @@
+#include "state/state_ranks.h"
+
+#include <map>
+
+#include "base/error.h"
+#include "model/ranks.h"
+
+namespace ebb {
+
+OwnerOf owners_of(const DitConfig& config, const StepSpec& step) {
+  struct Owners {
+    int weight, rest;
+  };
+  const std::vector<ParamSpec> params = parameters(config);
+  RankPlace first = step.place;  // of the first group: it has all weights
+  first.rank = 0;
+  const std::vector<int> by_number = owners(params, first, step.choices.shard);
+  std::map<std::string, Owners> by_name;
+  size_t trained = 0;
+  for (const ParamSpec& param : params) {
+    const int has = first.stage_of(param.layer);
+    const int owner = param.trained() ? by_number[trained++] : has;
+    // Every group computes with the weights, but of split ones only the owner has the lower half.
+    const bool split = step.update && step.choices.storage.splits(param);
+    by_name[param.name] = {split ? owner : has, owner};
+  }
+  return [by_name = std::move(by_name)](const std::string& tensor) {
+    if (const auto weight = by_name.find(tensor); weight != by_name.end()) {
+      return weight->second.weight;
+    }
+    const auto param = by_name.find(tensor.substr(tensor.find('.') + 1));
+    require(param != by_name.end(), "ranks: no tensor {} has an owner", tensor);
+    return tensor.starts_with(kMask) ? param->second.weight : param->second.rest;
+  };
+}
+
+}  // namespace ebb
