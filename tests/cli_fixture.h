@@ -68,6 +68,7 @@ struct Launch {
   const char* err = nullptr;  // and stderr
   std::string calibration = EBB_CALIBRATION_FILE;
   std::string processes;  // of a control group: a file that the program enters itself into
+  Args launcher = {};     // words before the program's own: mpiexec and what it is told
 };
 
 // A running program. Ends it when forgotten.
@@ -76,7 +77,7 @@ class Child {
   Child(const Args& args, const Launch& launch) {
     // ./check points the same tests at a binary that was built with sanitizers.
     const char* other = std::getenv("EBB_BINARY");
-    Args words = Args{other ? other : EBB_BINARY} + args;
+    Args words = launch.launcher + Args{other ? other : EBB_BINARY} + args;
     result_.command = "ebb";
     for (const std::string& arg : args) result_.command += " " + (arg.empty() ? "''" : arg);
     std::vector<char*> argv;

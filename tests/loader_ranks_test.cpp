@@ -40,7 +40,7 @@ TEST(LoaderRanks, TheSharesOfRanksAreTogetherTheBatchesOfOne) {
                                     .batch = kBatch,
                                     .threads = 1 + r,
                                     .ahead = 5,
-                                    .share = RankPlace{ranks, r}.share(kBatch)};
+                                    .share = RankPlace{ranks, 1, r}.share(kBatch)};
       shares.push_back(std::make_unique<Loading>(source, options, kStart));
     }
     for (int64_t step = 0; step < 30; ++step) {
@@ -61,7 +61,7 @@ TEST(LoaderRanks, ARankReadsNothingOfAnothersShare) {
   const Order order(9, 1000);
   const std::set<int64_t> bad = {order.at(7), order.at(10)};
   for (int r = 0; r < 3; ++r) {
-    const Share share = RankPlace{3, r}.share(kBatch);
+    const Share share = RankPlace{3, 1, r}.share(kBatch);
     const WatchedSource source(1000, bad, 5);
     {
       Loading loading(

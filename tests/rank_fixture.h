@@ -56,7 +56,8 @@ class RankRuns : public testing::Test {
     source_ = pixel_source(pixels_, labels_, 8, 3);
   }
 
-  TrainOptions options(const StateKind& kind, const RankPlace& place) const {
+  TrainOptions options(const StateKind& kind, const RankPlace& place,
+                       Shard shard = Shard::off) const {
     TrainOptions o;
     o.config = kind.config;
     o.step = step_spec(kBatch);
@@ -64,6 +65,7 @@ class RankRuns : public testing::Test {
     o.step.optimizer = kind.optimizer;
     o.step.choices.storage = kind.storage;
     o.step.place = place;
+    o.step.choices.shard = shard;
     o.lr = 1e-2;
     o.average.decay = 0.9;
     o.seed = 3;
@@ -95,7 +97,7 @@ class RankRuns : public testing::Test {
     ThreadRanks::run(
         ranks,
         [&](Peers& peers) {
-          const TrainOptions o = options(kind, {ranks, 1, peers.rank()});
+          const TrainOptions o = options(kind, {ranks, 1, peers.rank()}, shard);
           const PlannedRun plan = planned(o);
           TrainingRun run(o, *source_, plan, machine_, ranks == 1 ? nullptr : &peers);
           each(run, peers);

@@ -231,7 +231,7 @@ TEST_F(RankState, DamageToWhatNoRankKeepsIsFoundToo) {
   std::string bytes = bytes_of(at("file"));
   bytes.back() = static_cast<char>(bytes.back() ^ 1);  // of the last tensor's average
   const auto load = [&](Peers& peers) {
-    TrainOptions o = options(kind, {2, 1, peers.rank()});
+    TrainOptions o = options(kind, {2, 1, peers.rank()}, Shard::grads);
     o.step.ema = false;
     const PlannedRun plan = planned(o);
     TrainingRun run(o, *source_, plan, machine_, &peers);

@@ -27,6 +27,7 @@ TrainOptions options_of(Settings& s, const Source* source, int64_t budget) {
   TrainOptions options = resolve_training(s, config, info);
   options.budget_bytes = budget;
   options.step.place = resolve_place(s, nullptr);
+  leave_out_pictures(s, options);
   return options;
 }
 
@@ -68,9 +69,10 @@ int run_plan(Settings s) {
                          s.json);
   }
   TrainingPlan plan = plan_with_folder(machine, options, data, Floor::known);
-  options.fewer_pictures =
+  const std::string fewer =
       afford_pictures(options, pictures_given(s), inside(plan).planned, inside(machine));
-  if (!options.fewer_pictures.empty()) {
+  if (!fewer.empty()) {
+    options.fewer_pictures = fewer;
     plan = plan_with_folder(machine, options, data, Floor::known);
   }
   fmt::print("{}", s.json ? plan.json() + "\n" : plan.text());

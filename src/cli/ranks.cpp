@@ -101,6 +101,20 @@ RankPlace resolve_place(const Settings& s, const Peers* peers) {
   return {chosen.data, chosen.pipe, peers != nullptr ? peers->rank() : 0};
 }
 
+void leave_out_pictures(const Settings& s, TrainOptions& o) {
+  if (o.step.place.alone() || o.sample_every == 0) return;
+  const RankPlace& place = o.step.place;
+  if (s.said("sample-every")) {
+    fail(Exit::usage,
+         fmt::format("--sample-every {} contradicts --ranks {}: ranks do not draw while they train",
+                     s.sample_every, layout_text({place.data, place.pipe})),
+         "leave --sample-every out; ebb sample draws from every checkpoint");
+  }
+  o.sample_every = 0;
+  o.sampler.reset();
+  o.fewer_pictures = "pictures: none while ranks train; ebb sample draws from every checkpoint";
+}
+
 MeasuredMachine resolve_machine_together(const Settings& s, Peers& peers) {
   // The CPUs are for all ranks of this host.
   if (s.threads == 0) {
@@ -115,7 +129,7 @@ MeasuredMachine resolve_machine_together(const Settings& s, Peers& peers) {
   agree(&peers, [&] {
     if (peers.rank() == 0) return;
     resolve_threads(s);
-    own = MeasuredMachine::from_json(described, "the machine of rank 0", s.offload);
+    own = with_link(MeasuredMachine::from_json(described, "the machine of rank 0", s.offload), s);
     if (own->threads() != team_threads()) {
       fail(Exit::usage,
            fmt::format("found {} threads, wanted the {} of rank 0", team_threads(), own->threads()),

@@ -9,6 +9,7 @@
 #include "cli/settings.h"
 #include "comm/peers.h"
 #include "model/ranks.h"
+#include "train/train_options.h"
 
 namespace ebb {
 
@@ -23,6 +24,10 @@ int run_over_ranks(const std::string& verb, OverRanks over_ranks,
 // Who this is, by --ranks. Without peers it has to be alone, or `plan`, which asks for no ranks to
 // be there.
 RankPlace resolve_place(const Settings& settings, const Peers* peers);
+
+// Ranks do not draw while they train: nothing is, or what the user asked for is refused. `options`
+// has its place.
+void leave_out_pictures(const Settings& settings, TrainOptions& options);
 
 // Collective: the machine that rank 0 measures, so that all plan alike.
 MeasuredMachine resolve_machine_together(const Settings& settings, Peers& peers);

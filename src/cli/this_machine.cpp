@@ -87,10 +87,18 @@ MeasuredMachine::Options measure_options(const Settings& s) {
   return options;
 }
 
+MeasuredMachine with_link(const MeasuredMachine& machine, const Settings& s) {
+  if (s.link.empty()) return machine;
+  MeasuredMachine::Impl changed = machine.impl();
+  changed.machine.link = parse_link(s.link, s.given.at("link"));
+  return MeasuredMachine(std::make_shared<const MeasuredMachine::Impl>(std::move(changed)));
+}
+
 MeasuredMachine resolve_machine(const Settings& s) {
   resolve_threads(s);
-  if (s.machine.empty()) return MeasuredMachine::measure(measure_options(s));
-  return MeasuredMachine::read(s.machine, s.offload);
+  return with_link(s.machine.empty() ? MeasuredMachine::measure(measure_options(s))
+                                     : MeasuredMachine::read(s.machine, s.offload),
+                   s);
 }
 
 int64_t resolve_budget(const Settings& s, const MeasuredMachine& machine) {

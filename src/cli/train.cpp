@@ -38,7 +38,7 @@ namespace {
 
 // How a batch went through one process, or through other ranks, says nothing about these.
 void leave_to_planner(Settings& s, const RankPlace& place) {
-  if (!s.said("shard") && place.alone()) s.decisions.shard = std::nullopt;
+  if (!s.said("shard") && place.data == 1) s.decisions.shard = std::nullopt;
   if (!s.said("micro-batch") && !place.alone()) s.decisions.micro_batch = std::nullopt;
 }
 
@@ -65,6 +65,7 @@ TrainOptions options_of(Settings& s, const DataInfo& info, const Origin* origin,
   TrainOptions options = resolve_training(s, config, &info);
   options.budget_bytes = budget;
   options.step.place = place;
+  leave_out_pictures(s, options);
   if (origin != nullptr) agree(options, *origin);
   if (options.pruning && !place.alone()) {
     fail(Exit::usage,
@@ -94,8 +95,9 @@ Prepared prepare(Settings& s, const MeasuredMachine& measured, const RankPlace& 
   TrainOptions options = options_of(s, source.info(), origin ? &*origin : nullptr, budget, place);
   origin.reset();  // its header: nothing is held twice
   PlannedRun planned = plan_fitting_run(run_spec(options, &source), machine);
-  options.fewer_pictures = afford_pictures(options, pictures_given(s), planned, machine);
-  if (!options.fewer_pictures.empty()) {
+  const std::string fewer = afford_pictures(options, pictures_given(s), planned, machine);
+  if (!fewer.empty()) {
+    options.fewer_pictures = fewer;
     planned = {};  // gone before the next is made
     planned = plan_fitting_run(run_spec(options, &source), machine);
     settle_pictures(s, options);

@@ -64,8 +64,7 @@ CheckpointInfo TrainingRun::load(const SafetensorsReader& file, const Check& che
 // Where a run gets its samples from.
 void TrainingRun::start_loading() {
   if (!planned_.step_plan().program.find(kLoaderMemory)) return;  // a stage that takes none
-  Loader::Options options = loader_options(o_, source_);
-  options.share = planned_.step.share();
+  const Loader::Options options = loader_options(o_, source_);
   loader_.emplace(source_, options, done_, session_.host(kLoaderMemory));
   session_.step().take_from(*loader_);
 }

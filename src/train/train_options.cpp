@@ -12,9 +12,13 @@
 namespace ebb {
 
 Loader::Options loader_options(const TrainOptions& o, const Source& source) {
-  const Share share = o.step.share();
+  // As many as the first rank has, which has most: every rank plans for all, and must come to the
+  // same.
+  RankPlace first = o.step.place;
+  first.rank = 0;
+  const int64_t ahead = first.share(o.step.batch).count;
   return {o.seed, o.step.batch, o.loader_threads,
-          Loader::worth_ahead(source, share.count, o.loader_threads), share};
+          Loader::worth_ahead(source, ahead, o.loader_threads), o.step.share()};
 }
 
 OutputSpec sample_output(const TrainOptions& o, const Source& source, int64_t step) {

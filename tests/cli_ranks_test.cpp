@@ -1,0 +1,137 @@
+// Ranks as people use them: mpiexec -n N ebb train, and plans without a cluster.
+#include <signal.h>
+
+#include "cli_fixture.h"
+
+namespace ebb::cli_fixture {
+namespace {
+
+constexpr const char* kLauncher = "/usr/bin/mpiexec.mpich";
+
+class CliRanks : public CliTest {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(kLauncher)) GTEST_SKIP() << "no " << kLauncher;
+    write_idx();
+  }
+
+  Launch ranks(int n) const {
+    Launch launch = launch_;
+    launch.launcher = {kLauncher, "-n", std::to_string(n)};
+    return launch;
+  }
+  static Args settings(int steps) {
+    return {"--depth", "4", "--batch",      "8",   "--steps",        std::to_string(steps),
+            "--clip",  "1", "--save-every", "2",   "--sample-every", "0",
+            "--keep",  "0", "--memory",     "300M"};
+  }
+  void train_over(int n, const std::string& out, int steps, const Args& more) const {
+    const Result r = run(training(out, settings(steps) + more), ranks(n));
+    ASSERT_EQ(r.code, 0) << r.story();
+  }
+  // Every tensor of a checkpoint, by bytes: what its metadata says of settings may differ.
+  std::map<std::string, std::string> tensors(const std::string& out, int step) const {
+    const SafetensorsReader file(
+        launch_.folder / out / fmt::format("checkpoints/step-{:09}.safetensors", step), Exit::disk);
+    std::map<std::string, std::string> all;
+    for (const TensorEntry& entry : file.tensors()) {
+      std::string& bytes = all[entry.name];
+      bytes.resize(static_cast<size_t>(tensor_bytes(entry.type, entry.shape).value()));
+      file.read_range(entry, 0, bytes.data(), std::ssize(bytes));
+    }
+    return all;
+  }
+};
+
+TEST_F(CliRanks, EveryLayoutGivesTheBitsOfOneProcess) {
+  succeed(training("one", settings(4)));
+  train_over(2, "chain", 4, {"--ranks", "data=2", "--shard", "off"});
+  train_over(4, "shared", 4, {"--ranks", "data=4", "--shard", "grads"});
+  train_over(3, "stages", 4, {"--ranks", "pipe=3", "--micro-batch", "2"});
+  for (const char* name : {"chain", "shared", "stages"}) {
+    EXPECT_EQ(tensors("one", 4), tensors(name, 4)) << name;
+  }
+}
+
+TEST_F(CliRanks, AnyNumberGoesOnWithWhatOthersSaved) {
+  succeed(training("one", settings(6)));
+  train_over(4, "moving", 2, {"--ranks", "data=4", "--shard", "grads"});
+  train_over(2, "moving", 4, {"--ranks", "pipe=2", "--resume"});
+  train_over(3, "moving", 6, {"--resume"});
+  EXPECT_EQ(tensors("one", 6), tensors("moving", 6));
+}
+
+TEST_F(CliRanks, RoundedStorageToo) {
+  const Args rounded = {"--precision", "bf16", "--moments", "8bit"};
+  succeed(training("one", settings(3) + rounded + Args{"--save-every", "3"}));
+  train_over(3, "shared", 3, rounded + Args{"--shard", "grads", "--save-every", "3"});
+  EXPECT_EQ(tensors("one", 3), tensors("shared", 3));
+}
+
+TEST_F(CliRanks, ASignalToOneStopsAllAfterTheSameStepSaved) {
+  const std::string out = launch_.folder / "stopped";  // named in full, so that it is found
+  Child child(training(out, settings(100000) + Args{"--save-every", "50000"}), ranks(2));
+  const fs::path log = launch_.folder / "stopped/log.jsonl";
+  while (child.running() && (!fs::exists(log) || fs::file_size(log) < 500)) usleep(10'000);
+  // The ranks are the launcher's grandchildren: found by what they run.
+  int rank = 0;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    std::ifstream words(entry.path() / "cmdline"), name(entry.path() / "comm");
+    const std::string all{std::istreambuf_iterator<char>(words), {}};
+    std::string program;
+    name >> program;
+    if (program.starts_with("ebb") && contains(all, launch_.folder.string())) {
+      rank = std::max(rank, std::atoi(entry.path().filename().c_str()));
+    }
+  }
+  ASSERT_GT(rank, 0);
+  kill(rank, SIGTERM);
+  const Result r = child.wait();
+  EXPECT_TRUE(contains(r.out + r.err, "stopped by signal 15")) << r.story();
+  int saved = 0;
+  for (const auto& entry : fs::directory_iterator(launch_.folder / "stopped/checkpoints")) {
+    saved += entry.path().extension() == ".safetensors" ? 1 : 0;
+  }
+  EXPECT_EQ(saved, 1);
+}
+
+TEST_F(CliRanks, WhatRanksCannotDoIsRefusedByName) {
+  const auto refused = [&](int n, const Args& more, const std::vector<std::string>& nouns) {
+    const Result r = n == 1 ? run(training("refused", settings(2) + more))
+                            : run(training("refused", settings(2) + more), ranks(n));
+    expect_refused(r, 2, nouns);
+    EXPECT_FALSE(fs::exists(launch_.folder / "refused")) << r.story();
+  };
+  refused(1, {"--ranks", "data=2"}, {"--ranks", "2 processes"});
+  refused(2, {"--ranks", "data=3"}, {"--ranks", "3 processes", "found 2"});
+  refused(2, {"--ranks", "pipe=2", "--order", "layer"}, {"--order layer", "pipe=2"});
+  refused(2, {"--release", "on"}, {"--release on", "data=2"});
+  refused(2, {"--micro-batch", "2", "--order", "batch"}, {"--order batch", "data=2"});
+  refused(2, {"--batch", "1"}, {"--ranks", "--batch"});
+  refused(2, {"--ranks", "nodes=2"}, {"--ranks", "nodes=2", "data=N"});
+  refused(1, {"--shard", "grads"}, {"--shard"});
+  refused(1, {"--link", "fast"}, {"--link", "fast"});
+  Args plan = training("unused", settings(2) + Args{"--ranks", "pipe=5"});
+  plan[0] = "plan";
+  expect_refused(run(plan), 2, {"pipe=5", "4 blocks"});
+  expect_refused(run(Args{"inspect", "."}, ranks(2)), 2, {"inspect", "one process"});
+}
+
+TEST_F(CliRanks, APlanOfRanksNeedsNoneOfThem) {
+  Args plan = training("unused", settings(2) + Args{"--ranks", "data=8", "--json"});
+  plan[0] = "plan";
+  const Json chain = json(plan);
+  ASSERT_EQ(chain["ranks"].size(), 8u);
+  for (const Json& rank : chain["ranks"]) {
+    EXPECT_LE(rank["process_bytes"], chain["budget_bytes"]);
+    EXPECT_GT(rank["sent_bytes"], 0);
+  }
+  const auto seconds = [&](const char* link) {
+    return json(plan + Args{"--link", link})["predicted_step_seconds"].get<double>();
+  };
+  EXPECT_LT(seconds("100G,1us"), seconds("100M,1us"));
+  EXPECT_LT(seconds("100G,1us"), seconds("100G,10ms"));
+}
+
+}  // namespace
+}  // namespace ebb::cli_fixture

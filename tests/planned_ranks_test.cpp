@@ -1,0 +1,80 @@
+// Plans of all ranks of a run.
+#include <gtest/gtest.h>
+
+#include "model_fixture.h"
+#include "plan/planned_run.h"
+#include "plan/staged.h"
+
+namespace ebb {
+namespace {
+
+RunSpec spec_of(int data, int pipe, int rank, int64_t budget) {
+  RunSpec spec;
+  spec.name = "DiT-S/2";
+  spec.config = named_config("DiT-S/2");
+  spec.step.batch = 16;
+  spec.step.clip = 1;
+  spec.step.place = {data, pipe, rank};
+  spec.budget_bytes = budget;
+  return spec;
+}
+
+TEST(PlannedRanks, EveryRankComesToTheSamePlanOfAll) {
+  const Machine machine = middling_machine();
+  for (const auto& [data, pipe] : {std::pair{3, 1}, {1, 3}}) {
+    std::vector<RankBytes> all;
+    for (int r = 0; r < 3; ++r) {
+      const PlannedRun made = plan_run(spec_of(data, pipe, r, 700'000'000), machine);
+      EXPECT_TRUE(made.fits);
+      ASSERT_EQ(made.ranks.size(), 3u);
+      EXPECT_EQ(made.ranks[r].arena_bytes, made.plans.arena_bytes);
+      EXPECT_EQ(made.ranks[r].process_bytes, made.process_bytes());
+      for (size_t i = 0; i < all.size(); ++i) {
+        EXPECT_EQ(all[i].arena_bytes, made.ranks[i].arena_bytes);
+        EXPECT_EQ(all[i].sent_bytes, made.ranks[i].sent_bytes);
+      }
+      all = made.ranks;
+    }
+  }
+}
+
+TEST(PlannedRanks, ALargerBudgetIsNotSlowerAndASmallerOneIsObeyed) {
+  const Machine machine = middling_machine();
+  for (const auto& [data, pipe] : {std::pair{2, 1}, {1, 4}}) {
+    const int64_t floor = plan_run_and_floor(spec_of(data, pipe, 0, 1), machine).floor_bytes;
+    double slower = 0;
+    for (const double times : {1.0, 1.2, 1.6, 3.0}) {
+      const auto budget = static_cast<int64_t>(static_cast<double>(floor) * times);
+      const PlannedRun made = plan_run(spec_of(data, pipe, 0, budget), machine);
+      EXPECT_TRUE(made.fits) << data << " x " << pipe << " at " << times;
+      EXPECT_LE(made.most_bytes(), budget);
+      if (slower > 0) EXPECT_LE(made.seconds, slower * 1.01) << data << " x " << pipe;
+      slower = made.seconds;
+    }
+    EXPECT_FALSE(plan_run(spec_of(data, pipe, 0, floor - 1), machine).fits);
+  }
+}
+
+// State of a rank over that of one, as ranks.md has it: 4P + 16P/n with gradients shared.
+TEST(PlannedRanks, StateFallsWithTheNumberOfRanks) {
+  const Machine machine = middling_machine();
+  const auto floor = [&](int data, int pipe) {
+    RunSpec spec = spec_of(data, pipe, 0, 1);
+    spec.config = named_config("DiT-XL/2");
+    return static_cast<double>(plan_run_and_floor(spec, machine).floor_bytes);
+  };
+  const auto params = static_cast<double>(parameter_count(named_config("DiT-XL/2")));
+  EXPECT_LT(floor(8, 1), 0.33 * 20 * params);
+  EXPECT_LT(floor(1, 4), 0.27 * 20 * params);
+}
+
+TEST(PlannedRanks, CutsLetNoStageWeighMoreThanItMust) {
+  EXPECT_EQ(balanced_cuts({1, 1, 1, 1}, {}, 2), (std::vector<int64_t>{2}));
+  EXPECT_EQ(balanced_cuts({1, 1, 1, 1}, {2, 0}, 2), (std::vector<int64_t>{1}));
+  EXPECT_EQ(balanced_cuts({1, 1, 1, 1}, {0, 2}, 2), (std::vector<int64_t>{3}));
+  EXPECT_EQ(balanced_cuts({5, 1, 1, 1, 1, 1}, {}, 2), (std::vector<int64_t>{1}));
+  EXPECT_EQ(balanced_cuts({1, 1, 1}, {}, 3), (std::vector<int64_t>{1, 2}));
+}
+
+}  // namespace
+}  // namespace ebb
