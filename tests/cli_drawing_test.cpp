@@ -15,11 +15,13 @@ TEST(Pictures, ClassesAreSpreadOverAllOfThem) {
 class CliDrawing : public CliTest {
  protected:
   CliDrawing() { write_idx(); }
-  // A run whose default pictures would take far longer than its steps.
+  // A run whose default pictures would take far longer than its steps, and than may always be
+  // taken, even where they are drawn fast; one of them would not, even where they are drawn slowly.
   static Args slow(const std::string& out, const Args& more = {}) {
-    return Args{"train", "--data",         "idx", "--out",          out,  "--batch", "4", "--steps",
-                "2",     "--width",        "64",  "--depth",        "3",  "--heads", "2", "--patch",
-                "2",     "--sample-every", "2",   "--sample-steps", "400"} +
+    return Args{"train", "--data",         "idx", "--out",   out,  "--batch",
+                "4",     "--steps",        "2",   "--width", "64", "--depth",
+                "3",     "--heads",        "2",   "--patch", "2",  "--sample-every",
+                "2",     "--sample-steps", "1000"} +
            more;
   }
   static Args planned(const Args& more) {

@@ -9,13 +9,6 @@
 namespace ebb::cli_fixture {
 namespace {
 
-using prune_fixture::info_of;
-using prune_fixture::numbers;
-using prune_fixture::small_config;
-using prune_fixture::value_of;
-using prune_fixture::write_checkpoint;
-using prune_fixture::Written;
-
 std::vector<uint32_t> bits(const std::vector<float>& values) {
   std::vector<uint32_t> all;
   for (const float value : values) all.push_back(std::bit_cast<uint32_t>(value));
@@ -164,19 +157,19 @@ class CliPruneExact : public CliTest {
 };
 
 TEST_F(CliPruneExact, RemovingMlpUnitsIsZeroingThem) {
-  const DitConfig config = small_config(3, 4, 64);
+  const DitConfig config = prunable_config(3, 4, 64);
   expect_zeroing(config, thinned(config, false, true));
 }
 
 TEST_F(CliPruneExact, RemovingHeadsIsZeroingThem) {
-  const DitConfig config = small_config(3, 4, 64);
+  const DitConfig config = prunable_config(3, 4, 64);
   expect_zeroing(config, thinned(config, true, false));
 }
 
 // Products that are cut in depth, tiles that are cut in keys, and qk-norm, whose vectors all heads
 // share.
 TEST_F(CliPruneExact, RemovingIsZeroingInLargeProductsAndWithQkNorm) {
-  DitConfig config = small_config(2, 6, 240);
+  DitConfig config = prunable_config(2, 6, 240);
   config.image_size = 24;  // 144 tokens
   for (const QkNormKind norm : {QkNormKind::none, QkNormKind::layer}) {
     config.qk_norm = norm;
@@ -185,7 +178,7 @@ TEST_F(CliPruneExact, RemovingIsZeroingInLargeProductsAndWithQkNorm) {
 }
 
 TEST_F(CliPruneExact, RemovingHalvesIsShuttingTheirGates) {
-  DitConfig config = small_config(3, 4, 64);
+  DitConfig config = prunable_config(3, 4, 64);
   config.qk_norm = QkNormKind::rms;
   Survivors kept = all_of(config);
   kept[0].mlp.clear();
@@ -194,14 +187,14 @@ TEST_F(CliPruneExact, RemovingHalvesIsShuttingTheirGates) {
 }
 
 TEST_F(CliPruneExact, RemovingABlockIsShuttingBothItsGates) {
-  const DitConfig config = small_config(4, 4, 64);
+  const DitConfig config = prunable_config(4, 4, 64);
   Survivors kept = all_of(config);
   kept.erase(kept.begin() + 1);
   expect_shutting(config, kept);
 }
 
 TEST_F(CliPruneExact, RemovingIsZeroingWithMicroBatchesAndRecomputation) {
-  const DitConfig config = small_config(3, 4, 64);
+  const DitConfig config = prunable_config(3, 4, 64);
   expect_zeroing(config, thinned(config, true, true),
                  {"--micro-batch", "2", "--recompute", "all", "--order", "layer"});
 }

@@ -9,13 +9,6 @@
 namespace ebb::cli_fixture {
 namespace {
 
-using prune_fixture::info_of;
-using prune_fixture::numbers;
-using prune_fixture::small_config;
-using prune_fixture::value_of;
-using prune_fixture::write_checkpoint;
-using prune_fixture::Written;
-
 class CliPruneScores : public CliTest {
  protected:
   CliPruneScores() {
@@ -36,7 +29,7 @@ class CliPruneScores : public CliTest {
     EXPECT_EQ(files_below(folder_), before);
   }
 
-  const DitConfig config_ = small_config(3, 4);
+  const DitConfig config_ = prunable_config(3, 4);
 };
 
 TEST_F(CliPruneScores, EachScoreMakesItsOwnChoiceAndTheSameOneAgain) {
@@ -143,7 +136,7 @@ class CliMemoryOfScores : public CliPruneScores {};
 
 // 8 MB of weights. Ever smaller budgets, until one is refused: the process stays within each.
 TEST_F(CliMemoryOfScores, IsWithinTheBudget) {
-  DitConfig config = small_config(3, 6, 192);
+  DitConfig config = prunable_config(3, 6, 192);
   config.image_size = 32;
   Written w{info_of(config)};
   w.moments = w.average = false;

@@ -7,12 +7,6 @@
 namespace ebb::cli_fixture {
 namespace {
 
-using prune_fixture::info_of;
-using prune_fixture::small_config;
-using prune_fixture::value_of;
-using prune_fixture::write_checkpoint;
-using prune_fixture::Written;
-
 class CliPrune : public CliTest {
  protected:
   CliPrune() { write({info_of(config_)}); }
@@ -32,7 +26,7 @@ class CliPrune : public CliTest {
   }
   CheckpointInfo pruned() const { return read_info(SafetensorsReader(at("p.safetensors"))); }
 
-  const DitConfig config_ = small_config(4, 4);  // blocks of 4 heads and 128 MLP units
+  const DitConfig config_ = prunable_config(4, 4);  // blocks of 4 heads and 128 MLP units
 };
 
 TEST_F(CliPrune, AmountsAreRemovedAndTheFileSaysSo) {
@@ -101,7 +95,7 @@ TEST_F(CliPrune, ParametersAreATarget) {
 
 // The plan fits, and with any head or panel more it would not: a mask puts one back.
 TEST_F(CliPrune, MemoryIsATargetThatIsHit) {
-  write({info_of(small_config(4, 4, 128))});
+  write({info_of(prunable_config(4, 4, 128))});
   const Args plan = {"--batch", "8", "--json"};
   const Json whole = json(prune(Args{"--heads", "1", "--dry-run"} + plan));
   const int64_t budget = whole["floor_bytes"].get<int64_t>() - (3 << 20);
@@ -259,11 +253,11 @@ TEST_F(CliPrune, FilesThatAreNoCheckpointOfTheModelAreCodeFive) {
   w.besides = {{"ebb.model", file("a.safetensors").empty() ? "" : "{\"width\":32}"}};
   write(w);
   expect_not_pruned({"--heads", "1"}, 5, {"a.safetensors"});
-  CheckpointInfo deeper = info_of(small_config(5, 4));
+  CheckpointInfo deeper = info_of(prunable_config(5, 4));
   w.besides = {{"ebb.model", checkpoint_metadata(deeper).at("ebb.model")}};
   write(w);
   expect_not_pruned({"--heads", "1"}, 5, {"blocks.4"});
-  CheckpointInfo wider = info_of(small_config(4, 4, 64));
+  CheckpointInfo wider = info_of(prunable_config(4, 4, 64));
   w.besides = {{"ebb.model", checkpoint_metadata(wider).at("ebb.model")}};
   write(w);
   expect_not_pruned({"--heads", "1"}, 5, {"shape"});
@@ -318,7 +312,7 @@ class CliMemoryOfPruning : public CliPrune {};
 
 // Of 400 MB. Drawing takes the weights into memory, a quarter of the file: so much would be seen.
 TEST_F(CliMemoryOfPruning, IsAFractionOfTheFile) {
-  DitConfig config = small_config(14, 6, 384);
+  DitConfig config = prunable_config(14, 6, 384);
   Written w{info_of(config)};
   w.value = [](const std::string&, int64_t i) {
     return static_cast<float>(i % 1000 - 500) * 1e-6f;

@@ -11,12 +11,6 @@
 namespace ebb::cli_fixture {
 namespace {
 
-using prune_fixture::info_of;
-using prune_fixture::numbers;
-using prune_fixture::small_config;
-using prune_fixture::value_of;
-using prune_fixture::write_checkpoint;
-
 class CliPruneWeights : public CliTest {
  protected:
   CliPruneWeights() { write_idx(32, 3); }
@@ -65,7 +59,7 @@ class CliPruneWeights : public CliTest {
     succeed(Args{"train", "--from", out + ".safetensors", "--out", out, "--steps", "4"} + more);
   }
 
-  const DitConfig config_ = small_config(3, 4);
+  const DitConfig config_ = prunable_config(3, 4);
 };
 
 TEST_F(CliPruneWeights, TheSmallestOfEachMatrixGoWithTheirMomentsAndAverages) {

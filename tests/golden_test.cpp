@@ -191,7 +191,7 @@ StepSpec training_spec(const Training& training) {
   return spec;
 }
 
-Scalars training_scalars(const Training& training, int step) {
+Scalars golden_scalars(const Training& training, int step) {
   Scalars scalars;
   scalars.lr = training.lr;
   // Once above 1 / sqrt(update), which Adafactor then takes instead.
@@ -259,7 +259,7 @@ void expect_training(const Training& training, const Bounds& bounds) {
   double worst = 0;
   for (int step = 0; step < kSteps; ++step) {
     set_batch(machine, golden, "batch." + std::to_string(step) + ".");
-    machine.run(training_scalars(training, step));
+    machine.run(golden_scalars(training, step));
     const double error = relative_error(machine.get(kLoss), {losses[step]});
     worst = std::max(worst, error);
     EXPECT_LE(error, bounds.loss) << "step " << step;

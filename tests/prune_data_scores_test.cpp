@@ -19,17 +19,12 @@
 namespace ebb {
 namespace {
 
-using prune_fixture::info_of;
-using prune_fixture::value_of;
-using prune_fixture::write_checkpoint;
-using prune_fixture::Written;
-
 constexpr int64_t kCount = 50;
 constexpr uint64_t kSeed = 5;
 
 class DataScoresTest : public testing::Test {
  protected:
-  DataScoresTest() : config_(prune_fixture::small_config(2)) {
+  DataScoresTest() : config_(prunable_config(2)) {
     for (int64_t i = 0; i < kCount * 64; ++i) {
       pixels_.push_back(static_cast<uint8_t>(i * 37 + i / 64 * 11));
     }

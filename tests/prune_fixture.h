@@ -16,9 +16,9 @@
 #include "model/step.h"
 #include "state/checkpoint.h"
 
-namespace ebb::prune_fixture {
+namespace ebb {
 
-inline DitConfig small_config(int64_t depth = 3, int64_t heads = 4, int64_t width = 32) {
+inline DitConfig prunable_config(int64_t depth = 3, int64_t heads = 4, int64_t width = 32) {
   DitConfig c;
   c.width = width;
   c.patch = 2;
@@ -99,4 +99,4 @@ inline std::vector<float> numbers(const SafetensorsReader& file, const std::stri
   return values;
 }
 
-}  // namespace ebb::prune_fixture
+}  // namespace ebb

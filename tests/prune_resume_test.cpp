@@ -11,7 +11,6 @@ namespace ebb {
 namespace {
 
 namespace fs = std::filesystem;
-using prune_fixture::numbers;
 using Tensors = std::map<std::string, std::vector<float>>;
 
 class PruneResume : public cli_fixture::CliTest {
@@ -102,7 +101,7 @@ class PruneResume : public cli_fixture::CliTest {
 
 // A structure of zeros with moments of zero stays one, and adds nothing to anything.
 TEST_F(PruneResume, TheStepsAfterItAreThoseOfAParentWithZerosBitForBit) {
-  DitConfig config = prune_fixture::small_config(2, 4);
+  DitConfig config = prunable_config(2, 4);
   config.classes = 4;
   const Survivors kept = some(config);
   for (const Optimizer optimizer : {Optimizer::adamw, Optimizer::lion}) {
@@ -132,7 +131,7 @@ TEST_F(PruneResume, TheStepsAfterItAreThoseOfAParentWithZerosBitForBit) {
 }
 
 TEST_F(PruneResume, AdafactorGoesOnToo) {
-  DitConfig config = prune_fixture::small_config(2, 4);
+  DitConfig config = prunable_config(2, 4);
   config.classes = 4;
   const Survivors kept = some(config);
   train_to(kBefore, "parent", config, Optimizer::adafactor);

@@ -9,8 +9,6 @@
 namespace ebb {
 namespace {
 
-using prune_fixture::small_config;
-
 // Structure i of a block has the score i + 1, but for the blocks' factor.
 Scores rising(const DitConfig& config, const std::vector<double>& factors = {}) {
   Scores scores;
@@ -57,7 +55,7 @@ TEST(PruneAmount, IsAShareOrANumberAndNothingElse) {
 }
 
 TEST(PruneSelection, WithinBlocksTheLeastOfEachGo) {
-  const DitConfig config = small_config(3, 4);  // MLPs of 128
+  const DitConfig config = prunable_config(3, 4);  // MLPs of 128
   const Selection made =
       select(config, rising(config), {amount("0.25"), amount("64"), {}, Scope::block, 16});
   ASSERT_EQ(made.kept.size(), 3u);
@@ -69,7 +67,7 @@ TEST(PruneSelection, WithinBlocksTheLeastOfEachGo) {
 }
 
 TEST(PruneSelection, WidthsAreRoundedUpToPanelsAndSaidSo) {
-  const DitConfig config = small_config(2, 4);
+  const DitConfig config = prunable_config(2, 4);
   const Selection made = select(config, rising(config), {{}, amount("0.5"), {}, Scope::block, 48});
   EXPECT_EQ(made.kept[0].mlp, from(32, 128));  // 64 would stay: 96 do
   ASSERT_EQ(made.notes.size(), 1u);
@@ -81,7 +79,7 @@ TEST(PruneSelection, WidthsAreRoundedUpToPanelsAndSaidSo) {
 }
 
 TEST(PruneSelection, OverTheModelBlocksLoseUnevenly) {
-  const DitConfig config = small_config(2, 4);
+  const DitConfig config = prunable_config(2, 4);
   // Not comparable: each block by its own mean, so that factors do not matter.
   Scores scores = rising(config, {1, 100});
   Selection made = select(config, scores, {amount("4"), {}, {}, Scope::model, 16});
@@ -101,7 +99,7 @@ TEST(PruneSelection, OverTheModelBlocksLoseUnevenly) {
 }
 
 TEST(PruneSelection, TheFirstAndTheLastBlockStay) {
-  const DitConfig config = small_config(5, 4);
+  const DitConfig config = prunable_config(5, 4);
   const Scores scores = rising(config, {0.1, 3, 1, 2, 0.1});
   const Selection made = select(config, scores, {{}, {}, amount("2"), Scope::block, 16});
   ASSERT_EQ(made.kept.size(), 3u);
@@ -119,7 +117,7 @@ TEST(PruneSelection, TheFirstAndTheLastBlockStay) {
 }
 
 TEST(PruneSelection, AllHeadsOfAllBlocksAreRefusedAndAllOfOneLeaveOne) {
-  DitConfig config = small_config(2, 4);
+  DitConfig config = prunable_config(2, 4);
   const auto asks_for = [&](const char* heads, const char* mlp, Scope scope) {
     return code_of(
         [&] {
@@ -151,7 +149,7 @@ Survivors after(const DitConfig& config, const std::vector<Removal>& order, size
 }
 
 TEST(PruneOrder, EndsWithOneHeadAndOnePanelInEveryBlock) {
-  DitConfig config = small_config(3, 4);
+  DitConfig config = prunable_config(3, 4);
   config.blocks[1] = {1, 20};
   for (const Scope scope : {Scope::block, Scope::model}) {
     const auto order = removal_order(config, all_of(config), rising(config), scope, 48);
@@ -167,7 +165,7 @@ TEST(PruneOrder, EndsWithOneHeadAndOnePanelInEveryBlock) {
 }
 
 TEST(PruneOrder, WithinBlocksAllShrinkAlike) {
-  const DitConfig config = small_config(4, 8, 64);
+  const DitConfig config = prunable_config(4, 8, 64);
   const auto order =
       removal_order(config, all_of(config), rising(config, {1, 9, 2, 5}), Scope::block, 32);
   const DitConfig half = pruned_config(config, after(config, order, order.size() / 2));
@@ -178,7 +176,7 @@ TEST(PruneOrder, WithinBlocksAllShrinkAlike) {
 }
 
 TEST(PruneTarget, RemovesAsLittleAsFits) {
-  const DitConfig config = small_config(3, 4);
+  const DitConfig config = prunable_config(3, 4);
   constexpr int64_t kPanel = 4;  // a head is worth four of them: some can be put back
   const auto order =
       removal_order(config, all_of(config), rising(config, {1, 2, 3}), Scope::model, kPanel);
@@ -211,7 +209,7 @@ TEST(PruneTarget, RemovesAsLittleAsFits) {
 }
 
 TEST(PruneTarget, WhatFitsAlreadyStaysAndWhatCannotFitIsNothing) {
-  const DitConfig config = small_config(2, 4);
+  const DitConfig config = prunable_config(2, 4);
   const auto order = removal_order(config, all_of(config), rising(config), Scope::block, 16);
   EXPECT_EQ(remove_until(all_of(config), order, [](const Survivors&) { return true; }),
             all_of(config));
@@ -220,7 +218,7 @@ TEST(PruneTarget, WhatFitsAlreadyStaysAndWhatCannotFitIsNothing) {
 }
 
 TEST(PruneRandom, IsAFunctionOfTheSeedAndTheFirstParentsNumbers) {
-  const DitConfig config = small_config(3, 4);
+  const DitConfig config = prunable_config(3, 4);
   const Scores a = random_scores(config, {}, 5), b = random_scores(config, {}, 5);
   const Scores other = random_scores(config, {}, 6);
   EXPECT_EQ(a.blocks[1].mlp, b.blocks[1].mlp);

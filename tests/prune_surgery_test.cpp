@@ -14,7 +14,6 @@
 namespace ebb {
 namespace {
 
-using namespace prune_fixture;
 namespace fs = std::filesystem;
 
 const Survivors kSome = {{0, {0, 1, 2, 3}, {0, 1, 2, 7, 8, 127}}, {2, {1, 3}, {5, 64, 65, 100}}};
@@ -58,7 +57,7 @@ class PruneSurgery : public testing::Test {
 
 // Heads of width 8 in blocks of 4: rows of q, k and v, columns of proj.
 TEST_F(PruneSurgery, EveryTensorOfTheStateIsCutByTheSameIndices) {
-  const DitConfig config = small_config();
+  const DitConfig config = prunable_config();
   write("a", {info_of(config)});
   prune("a", "b", kSome);
   const SafetensorsReader file(at("b"));
@@ -95,7 +94,7 @@ TEST_F(PruneSurgery, EveryTensorOfTheStateIsCutByTheSameIndices) {
 // three chunks of adaLN, of which attention's come first.
 TEST_F(PruneSurgery, AHalfGoesWithAllThatIsItsOwn) {
   for (const Optimizer optimizer : {Optimizer::adamw, Optimizer::adafactor}) {
-    DitConfig config = small_config();
+    DitConfig config = prunable_config();
     config.qk_norm = QkNormKind::layer;
     write("a", {info_of(config, optimizer)});
     Survivors kept = all_of(config);
@@ -141,13 +140,13 @@ TEST_F(PruneSurgery, AHalfGoesWithAllThatIsItsOwn) {
 }
 
 TEST_F(PruneSurgery, TheInformationGoesOn) {
-  Written w{info_of(small_config())};
+  Written w{info_of(prunable_config())};
   w.besides = {{"whose", "mine"}};
   write("a", w);
   prune("a", "b", kSome);
   const SafetensorsReader file(at("b"));
   const CheckpointInfo info = read_info(file);
-  EXPECT_EQ(info.config, pruned_config(small_config(), kSome));
+  EXPECT_EQ(info.config, pruned_config(prunable_config(), kSome));
   EXPECT_EQ(info.step, 12);
   EXPECT_EQ(info.samples, 48);
   EXPECT_EQ(info.seed, 7u);
@@ -163,7 +162,7 @@ TEST_F(PruneSurgery, TheInformationGoesOn) {
 }
 
 TEST_F(PruneSurgery, AFreshOptimizerHasMomentsOfZeroAndTheSameAverage) {
-  write("a", {info_of(small_config())});
+  write("a", {info_of(prunable_config())});
   prune("a", "b", kSome);
   prune("a", "c", kSome, true);
   const SafetensorsReader kept(at("b")), fresh(at("c"));
@@ -179,12 +178,12 @@ TEST_F(PruneSurgery, AFreshOptimizerHasMomentsOfZeroAndTheSameAverage) {
 }
 
 TEST_F(PruneSurgery, LionsMomentAndAdafactorsRowsAndColumnsAreCutToo) {
-  write("lion", {info_of(small_config(), Optimizer::lion)});
+  write("lion", {info_of(prunable_config(), Optimizer::lion)});
   prune("lion", "b", kSome);
   const SafetensorsReader lion(at("b"));
   EXPECT_EQ(numbers(lion, "m.blocks.1.mlp.fc1.bias"),
             chosen("m.blocks.2.mlp.fc1.bias", 128, 1, kSome[1].mlp, {}));
-  write("ada", {info_of(small_config(), Optimizer::adafactor)});
+  write("ada", {info_of(prunable_config(), Optimizer::adafactor)});
   prune("ada", "c", kSome);
   const SafetensorsReader ada(at("c"));
   const auto& units = kSome[1].mlp;
@@ -201,7 +200,7 @@ TEST_F(PruneSurgery, LionsMomentAndAdafactorsRowsAndColumnsAreCutToo) {
 }
 
 TEST_F(PruneSurgery, TwoPruningsAreOneByTheUnionOfWhatTheyRemove) {
-  write("a", {info_of(small_config(4))});
+  write("a", {info_of(prunable_config(4))});
   const Survivors first = {
       {0, {0, 2, 3}, {1, 2, 3, 50, 51, 90}}, {1, {1}, {7, 8}}, {3, {0, 1, 2, 3}, {10, 20, 30, 40}}};
   const Survivors second = {{0, {0, 2}, {0, 2, 3, 5}}, {2, {3}, {1, 2}}};  // counted in the first
@@ -213,7 +212,7 @@ TEST_F(PruneSurgery, TwoPruningsAreOneByTheUnionOfWhatTheyRemove) {
 
 // 300 kB of one tensor, in parts that end within rows, are what they were.
 TEST_F(PruneSurgery, PartsEndAnywhere) {
-  DitConfig config = small_config(1, 4, 516);
+  DitConfig config = prunable_config(1, 4, 516);
   config.blocks[0].mlp = 2200;
   static_assert(516 * 2200 * 4 > kSurgeryPart);
   write("a", {info_of(config)});
@@ -231,7 +230,7 @@ TEST_F(PruneSurgery, PartsEndAnywhere) {
 }
 
 TEST_F(PruneSurgery, ADamagedByteAnywhereLeavesNothing) {
-  write("a", {info_of(small_config())});
+  write("a", {info_of(prunable_config())});
   const std::string good = slurp(at("a"));
   const size_t data = 8 + *reinterpret_cast<const uint64_t*>(good.data());
   for (const double place : {0.0, 0.3, 0.6, 0.9999}) {
@@ -250,7 +249,7 @@ TEST_F(PruneSurgery, ADamagedByteAnywhereLeavesNothing) {
 }
 
 TEST_F(PruneSurgery, ScoresAreNormsOfWholeStructures) {
-  const DitConfig config = small_config();
+  const DitConfig config = prunable_config();
   write("a", {info_of(config)});
   const SafetensorsReader file(at("a"));
   const auto sum = [&](const std::vector<std::string>& prefixes, auto of, Structure kind,
@@ -300,7 +299,7 @@ TEST_F(PruneSurgery, ScoresAreNormsOfWholeStructures) {
 }
 
 TEST_F(PruneSurgery, FisherOfFactoredMomentsIsThatOfTheirProduct) {
-  const DitConfig config = small_config(1);
+  const DitConfig config = prunable_config(1);
   write("a", {info_of(config, Optimizer::adafactor)});
   const SafetensorsReader file(at("a"));
   const Scores scores = checkpoint_scores(file, config, ScoreBy::fisher, {false, true, false});
@@ -333,12 +332,12 @@ TEST_F(PruneSurgery, FisherWithoutMomentsOrWithNoneMadeIsRefused) {
     }
     return "";
   };
-  Written without{info_of(small_config())};
+  Written without{info_of(prunable_config())};
   without.moments = false;
   EXPECT_NE(refused(without).find("no second moments"), std::string::npos);
-  EXPECT_NE(refused({info_of(small_config(), Optimizer::lion)}).find("no second moments"),
+  EXPECT_NE(refused({info_of(prunable_config(), Optimizer::lion)}).find("no second moments"),
             std::string::npos);
-  Written zero{info_of(small_config())};
+  Written zero{info_of(prunable_config())};
   zero.value = [](const std::string& name, int64_t i) {
     return name.starts_with("v.") ? 0.0f : value_of(name, i);
   };
@@ -346,7 +345,7 @@ TEST_F(PruneSurgery, FisherWithoutMomentsOrWithNoneMadeIsRefused) {
 }
 
 TEST_F(PruneSurgery, AWeightThatIsNotFiniteIsNamed) {
-  Written w{info_of(small_config())};
+  Written w{info_of(prunable_config())};
   w.value = [](const std::string& name, int64_t i) {
     return name == "blocks.1.mlp.fc2.weight" && i == 77 ? NAN : value_of(name, i);
   };

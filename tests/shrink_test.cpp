@@ -41,7 +41,6 @@ StepSpec shrinking(double l1, double lasso, int64_t batch = 4) {
   return spec;
 }
 
-// With every optimizer: in micro-batches, layer by layer, released, with the state on a disk.
 TEST(Shrinking, ExactTechniquesChangeNoBit) {
   const OneThread one_thread;
   const DitConfig config = uneven_config(Objective::flow);
@@ -49,16 +48,7 @@ TEST(Shrinking, ExactTechniquesChangeNoBit) {
     for (const auto& [l1, lasso] : {std::pair{0.5, 0.0}, {0.0, 0.5}, {0.3, 0.2}}) {
       StepSpec spec = shrinking(l1, lasso);
       spec.optimizer = optimizer;
-      const Bits plain = run_with(config, spec, {});
-      const Choices released{.micro_batch = 3, .layer_major = true, .release = true};
-      expect_same(plain, run_with(config, spec, {.micro_batch = 1}));
-      expect_same(plain, run_with(config, spec, released));
-      Choices away = released;
-      away.offload = to_disk(true, true, true);
-      expect_same(plain, run_with(config, spec, away));
-      set_team_threads(3);
-      expect_same(plain, run_with(config, spec, {}));
-      set_team_threads(1);
+      const Bits plain = expect_exact_techniques(config, spec);
       StepSpec without = spec;
       without.l1 = without.group_lasso = 0;
       EXPECT_NE(run_with(config, without, {}), plain);

@@ -75,23 +75,13 @@ TEST(SparseWeights, HaveTheGradientsOfZerosBitForBit) {
   }
 }
 
-// With every optimizer: in micro-batches, layer by layer, released, with the state on a disk.
 TEST(SparseWeights, ExactTechniquesChangeNoBit) {
   const OneThread one_thread;
   const DitConfig config = sparse_config();
   for (const Optimizer optimizer : {Optimizer::adamw, Optimizer::lion, Optimizer::adafactor}) {
     StepSpec spec = updating(0.05f, kBatch);
     spec.optimizer = optimizer;
-    const Bits plain = run_with(config, spec, {});
-    const Choices released{.micro_batch = 3, .layer_major = true, .release = true};
-    expect_same(plain, run_with(config, spec, {.micro_batch = 1}));
-    expect_same(plain, run_with(config, spec, released));
-    Choices away = released;
-    away.offload = to_disk(true, true, true);
-    expect_same(plain, run_with(config, spec, away));
-    set_team_threads(3);
-    expect_same(plain, run_with(config, spec, {}));
-    set_team_threads(1);
+    expect_exact_techniques(config, spec);
   }
 }
 

@@ -68,4 +68,20 @@ inline void expect_same(const Bits& a, const Bits& b) {
   }
 }
 
+// In micro-batches, layer by layer, released, with the state on a disk and with more threads a step
+// leaves the bits that it leaves in the plainest way. Those.
+inline Bits expect_exact_techniques(const DitConfig& config, const StepSpec& spec) {
+  Bits plain = run_with(config, spec, {});
+  const Choices released{.micro_batch = 3, .layer_major = true, .release = true};
+  expect_same(plain, run_with(config, spec, {.micro_batch = 1}));
+  expect_same(plain, run_with(config, spec, released));
+  Choices away = released;
+  away.offload = to_disk(true, true, true);
+  expect_same(plain, run_with(config, spec, away));
+  set_team_threads(3);
+  expect_same(plain, run_with(config, spec, {}));
+  set_team_threads(1);
+  return plain;
+}
+
 }  // namespace ebb
