@@ -124,7 +124,7 @@ int run(const std::vector<std::string>& words) {
       "played_in {:.3f}\n",
       times.seconds(), simulate(apart, link).seconds(), computing, waiting, times.events, bytes,
       written, played);
-  if (drawn) std::ofstream(words[6]) << rank_timeline_svg(scripts, times);
+  if (drawn) std::ofstream(words[6]) << rank_timeline_svg(times);
   if (words.size() == 7 && !drawn) write_smpi(apart, words[6]);
   return 0;
 }

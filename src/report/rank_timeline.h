@@ -7,7 +7,8 @@
 
 namespace ebb {
 
-// An SVG, readable on light and on dark grounds. `times` has the timeline of these scripts.
-std::string rank_timeline_svg(const std::vector<RankScript>& scripts, const RankTimes& times);
+// An SVG of times that were found with their timeline. The upper part of a row is what the rank
+// does, the line below it whether bytes of its messages move.
+std::string rank_timeline_svg(const RankTimes& times);
 
 }  // namespace ebb
