@@ -2,6 +2,20 @@
 
 namespace ebb {
 
+std::vector<Part> micro_batches(int64_t batch, int64_t micro_batch) {
+  const int64_t size = micro_batch <= 0 ? batch : std::min(batch, micro_batch);
+  const int64_t count = batch / size;
+  std::vector<Part> parts = {{0, size, count}};
+  if (count * size < batch) parts.push_back({count * size, batch - count * size, 1});
+  return parts;
+}
+
+int64_t micro_batch_count(int64_t batch, int64_t micro_batch) {
+  int64_t count = 0;
+  for (const Part& part : micro_batches(batch, micro_batch)) count += part.count;
+  return count;
+}
+
 Batch::Batch(Builder& b, Messages& messages, const DitConfig& config, const StepSpec& spec)
     : b_(b), messages_(messages), config_(config), spec_(spec) {
   const Feeding& feeding = spec.feeding;

@@ -52,6 +52,9 @@ struct PlannedRun {
   }
 };
 
+// The least that the run takes in any way, of its fullest rank.
+int64_t floor_of(const RunSpec& spec, const Machine& machine);
+
 // The fastest plan within the budget, or the smallest there is; the latter says also what that one
 // takes. Over ranks the budget is each one's, and the plan that of the rank in the spec's place:
 // every rank comes to the same choices.
