@@ -34,6 +34,15 @@ struct FromRow {  // the same row everywhere: a bias
   Vec operator()(const float*, int vec) const { return load(row + vec * kLanes); }
 };
 
+// AddressSanitizer keeps the sums in memory whether loops are unrolled or not, and compiles
+// unrolled ones for a minute.
+#if defined(__SANITIZE_ADDRESS__)
+#define EBB_UNROLL(times)
+#else
+#define EBB_PRAGMA(words) _Pragma(#words)
+#define EBB_UNROLL(times) EBB_PRAGMA(GCC unroll times)
+#endif
+
 // How many elements of k are multiplied at once, as one unit: a float, or a pair of bf16.
 template <typename Unit>
 inline constexpr int64_t kUnitDepth = 1;
@@ -46,26 +55,26 @@ template <int kRows, int kVecs, typename Unit, typename Start>
 inline void micro_gemm(float* c, int64_t ldc, const StridedOf<Unit>& a, const Unit* b, int64_t K,
                        Start start) {
   Vec sums[kRows][kVecs];
-#pragma GCC unroll 16
+  EBB_UNROLL(16)
   for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 4
+    EBB_UNROLL(4)
     for (int j = 0; j < kVecs; ++j) sums[i][j] = start(c + i * ldc + j * kLanes, j);
   }
-#pragma GCC unroll 4
+  EBB_UNROLL(4)
   for (int64_t k = 0; k < K; ++k) {
     decltype(load(b)) row[kVecs];
-#pragma GCC unroll 4
+    EBB_UNROLL(4)
     for (int j = 0; j < kVecs; ++j) row[j] = load(b + (k * kVecs + j) * kLanes);
-#pragma GCC unroll 16
+    EBB_UNROLL(16)
     for (int i = 0; i < kRows; ++i) {
       const auto x = splat(a.data[i * a.row + k * a.col]);
-#pragma GCC unroll 4
+      EBB_UNROLL(4)
       for (int j = 0; j < kVecs; ++j) sums[i][j] = multiply_add(x, row[j], sums[i][j]);
     }
   }
-#pragma GCC unroll 16
+  EBB_UNROLL(16)
   for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 4
+    EBB_UNROLL(4)
     for (int j = 0; j < kVecs; ++j) store(c + i * ldc + j * kLanes, sums[i][j]);
   }
 }
