@@ -28,7 +28,7 @@ class WatchedSource : public FakeSource {
   mutable std::set<int64_t> asked_;
 };
 
-TEST(LoaderRanks, TheSharesOfRanksAreTogetherTheBatchesOfOne) {
+TEST(Loader, TheSharesOfRanksAreTogetherTheBatchesOfOne) {
   const std::set<int64_t> bad = {3, 50, 99};
   const FakeSource source(101, bad, 3);
   constexpr int64_t kBatch = 16, kStart = 2;
@@ -56,7 +56,7 @@ TEST(LoaderRanks, TheSharesOfRanksAreTogetherTheBatchesOfOne) {
 }
 
 // Not even ahead of time. Where its own is bad, it reads what stands in for it.
-TEST(LoaderRanks, ARankReadsNothingOfAnothersShare) {
+TEST(Loader, ARankReadsNothingOfAnothersShare) {
   constexpr int64_t kBatch = 6, kSteps = 4, kAhead = 7;
   const Order order(9, 1000);
   const std::set<int64_t> bad = {order.at(7), order.at(10)};

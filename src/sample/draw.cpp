@@ -4,62 +4,73 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/error.h"
 #include "formats/image.h"
-#include "run/executor.h"
 #include "sample/font.h"
 
 namespace ebb {
 
 Drawer::Drawer(const PlanSet& plans, const SamplerSpec& spec, const DitConfig& config,
                const Device& device, RunMemory& memory)
-    : plans_(plans), spec_(spec), config_(config), device_(device), memory_(memory) {}
+    : spec_(spec),
+      config_(config),
+      memory_(memory),
+      start_(plans.at(kSamplerStart), device, memory),
+      step_(plans.at(kSamplerProgram), device, memory),
+      schedule_(sampler_schedule(spec)),
+      labels_(config.classes > 0 ? spec.batch : 0) {}
 
 Drawn Drawer::draw(int64_t count, const LabelOf& label_of, uint64_t seed, const Take& take,
                    const Stop& stop, const Watch& watch) {
-  Executor start(plans_.at(kSamplerStart), device_, memory_);
-  Executor step(plans_.at(kSamplerProgram), device_, memory_);
-  const std::vector<Scalars> schedule = sampler_schedule(spec_);
-  const int64_t each = config_.channels * config_.pixels();
-  std::vector<float> copied;  // where the host does not reach the device's memory
-  std::vector<int32_t> labels(config_.classes > 0 ? spec_.batch : 0);
   for (int64_t first = 0; first < count; first += spec_.batch) {
-    const auto key = [&](Scalars scalars, int64_t i) {
-      scalars.seed = seed;
-      scalars.step = i;
-      scalars.first_sample = first;
-      return scalars;
-    };
-    for (size_t s = 0; s < labels.size(); ++s) {
-      labels[s] = label_of(std::min(first + static_cast<int64_t>(s), count - 1));
-    }
-    start.run(key({}, 0));
-    const Executor* last = &start;
-    for (int i = 0; i < spec_.steps; ++i) {
-      if (stop()) return Drawn::stopped;
-      // The output of one run is the input of the next; the two places may overlap.
-      const Plan& from = last->plan();
-      memory_.move(step.plan(), step.plan().program.at(kSampleX), from,
-                   from.program.at(kSampleNext));
-      if (!labels.empty()) step.set<int32_t>(kSampleY, labels);
-      step.run(key(schedule[i], i + 1));
-      last = &step;
-      if (watch) watch(first, i + 1);
-    }
-    peak_bytes_ = std::max({peak_bytes_, start.peak_bytes(), step.peak_bytes()});
-    const int64_t drawn = std::min(spec_.batch, count - first);
-    const auto* values = reinterpret_cast<const float*>(
-        memory_.host(last->plan(), last->plan().program.at(kSampleNext)).data());
-    if (values == nullptr) {
-      copied.resize(spec_.batch * each);
-      last->get<float>(kSampleNext, copied);
-      values = copied.data();
-    }
-    if (!std::all_of(values, values + drawn * each, [](float x) { return std::isfinite(x); })) {
-      return Drawn::not_finite;
-    }
-    take(first, drawn, values);
+    const Share places{first, std::min(spec_.batch, count - first)};
+    const Drawn drawn = draw_batch(places, label_of, seed, stop, watch);
+    if (drawn != Drawn::all) return drawn;
+    take(first, places.count, values());
   }
   return Drawn::all;
+}
+
+Drawn Drawer::draw_batch(Share places, const LabelOf& label_of, uint64_t seed, const Stop& stop,
+                         const Watch& watch) {
+  require(places.count >= 1 && places.count <= spec_.batch, "drawer: {} samples in a batch of {}",
+          places.count, spec_.batch);
+  const auto key = [&](Scalars scalars, int64_t i) {
+    scalars.seed = seed;
+    scalars.step = i;
+    scalars.first_sample = places.first;
+    return scalars;
+  };
+  for (int64_t s = 0; s < std::ssize(labels_); ++s) {
+    labels_[s] = label_of(places.first + std::min(s, places.count - 1));
+  }
+  start_.run(key({}, 0));
+  const Executor* last = &start_;
+  for (int i = 0; i < spec_.steps; ++i) {
+    if (stop()) return Drawn::stopped;
+    // The output of one run is the input of the next; the two places may overlap.
+    const Plan& from = last->plan();
+    memory_.move(step_.plan(), step_.plan().program.at(kSampleX), from,
+                 from.program.at(kSampleNext));
+    if (!labels_.empty()) step_.set<int32_t>(kSampleY, labels_);
+    step_.run(key(schedule_[i], i + 1));
+    last = &step_;
+    if (watch) watch(places.first, i + 1);
+  }
+  peak_bytes_ = std::max({peak_bytes_, start_.peak_bytes(), step_.peak_bytes()});
+  float* drawn = values();
+  if (drawn == copied_.data()) step_.get<float>(kSampleNext, copied_);
+  const bool finite = std::all_of(drawn, drawn + places.count * sample_values(),
+                                  [](float x) { return std::isfinite(x); });
+  return finite ? Drawn::all : Drawn::not_finite;
+}
+
+float* Drawer::values() {
+  const Plan& plan = step_.plan();
+  auto* reached = reinterpret_cast<float*>(memory_.host(plan, plan.program.at(kSampleNext)).data());
+  if (reached != nullptr) return reached;
+  copied_.resize(static_cast<size_t>(spec_.batch * sample_values()));
+  return copied_.data();
 }
 
 void to_pixels(uint8_t* pixels, const float* values, int64_t channels, int64_t size) {

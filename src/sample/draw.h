@@ -6,7 +6,9 @@
 #include <functional>
 #include <vector>
 
+#include "model/ranks.h"
 #include "model/sampler.h"
+#include "run/executor.h"
 #include "run/run_memory.h"
 
 namespace ebb {
@@ -22,7 +24,7 @@ class Drawer {
   // Draws `count` samples, a whole batch at a time (the last one filled up and cut).
   // take(first, count, values): (count, C, S, S) of the samples first .. first + count - 1; it is
   // called in order, and the values are gone when it returns. A sample is a function of the seed,
-  // its place and its label; another batch size changes its last digits only.
+  // its place and its label: not a bit of it depends on which others are drawn with it.
   // stop() is asked before every call of the network; what is not finite is not given to take().
   using LabelOf = std::function<int32_t(int64_t place)>;
   using Take = std::function<void(int64_t first, int64_t count, const float* values)>;
@@ -33,14 +35,25 @@ class Drawer {
       int64_t count, const LabelOf& label_of, uint64_t seed, const Take& take,
       const Stop& stop = [] { return false; }, const Watch& watch = {});
 
+  // The samples in these places alone, one batch of them at most. Their values are then in
+  // values(), (count, C, S, S), until the next batch or until the arena is used otherwise; the host
+  // may have others there meanwhile, as many as a batch has.
+  Drawn draw_batch(Share places, const LabelOf& label_of, uint64_t seed, const Stop& stop,
+                   const Watch& watch);
+  float* values();
+
+  const SamplerSpec& spec() const { return spec_; }
+  int64_t sample_values() const { return config_.channels * config_.pixels(); }
   int64_t peak_bytes() const { return peak_bytes_; }  // of the arena, as drawn
 
  private:
-  const PlanSet& plans_;
   const SamplerSpec& spec_;
   const DitConfig& config_;
-  const Device& device_;
   RunMemory& memory_;
+  Executor start_, step_;
+  const std::vector<Scalars> schedule_;
+  std::vector<int32_t> labels_;
+  std::vector<float> copied_;  // the values, where the host does not reach the device's memory
   int64_t peak_bytes_ = 0;
 };
 

@@ -36,6 +36,8 @@ struct StateTensor {
   int64_t file_bytes() const {
     return count() * (is_mask() ? 1 : static_cast<int64_t>(sizeof(float)));
   }
+  // Of the buffer that has its name; not of a mask.
+  int64_t stored_bytes() const { return count() * dtype_bytes(type); }
 };
 
 // All that a step keeps of a model, wherever it lies, in the order in which files have it: weights
@@ -59,6 +61,10 @@ class State {
   // A part begins at a multiple of kMomentBlock.
   void read(const StateTensor& tensor, int64_t first, float* values, int64_t count) const;
   void write(const StateTensor& tensor, int64_t first, const float* values, int64_t count);
+
+  // Bytes [offset, offset + count) of the buffer that has its name, as they are.
+  void read_stored(const StateTensor& tensor, int64_t offset, void* bytes, int64_t count) const;
+  void write_stored(const StateTensor& tensor, int64_t offset, const void* bytes, int64_t count);
 
   // Bytes [offset, offset + count) of what files have of it. A part of numbers begins at a multiple
   // of kMomentBlock of them.
