@@ -68,6 +68,17 @@ TEST_F(CliRanks, RoundedStorageToo) {
   EXPECT_EQ(tensors("one", 3), tensors("shared", 3));
 }
 
+TEST_F(CliRanks, PicturesAreThoseOfOneProcess) {
+  const Args pictures = {"--sample-every", "2", "--count", "3", "--sample-steps", "4"};
+  succeed(training("one", settings(2) + pictures));
+  for (const char* shard : {"off", "grads"}) {
+    train_over(3, shard, 2, pictures + Args{"--shard", shard});
+    EXPECT_EQ(file("one/samples/step-000000002.png"),
+              file(std::string(shard) + "/samples/step-000000002.png"));
+    EXPECT_EQ(tensors("one", 2), tensors(shard, 2)) << "after drawing";
+  }
+}
+
 TEST_F(CliRanks, ASignalToOneStopsAllAfterTheSameStepSaved) {
   const std::string out = launch_.folder / "stopped";  // named in full, so that it is found
   Child child(training(out, settings(100000) + Args{"--save-every", "50000"}), ranks(2));
@@ -105,6 +116,7 @@ TEST_F(CliRanks, WhatRanksCannotDoIsRefusedByName) {
   refused(1, {"--ranks", "data=2"}, {"--ranks", "2 processes"});
   refused(2, {"--ranks", "data=3"}, {"--ranks", "3 processes", "found 2"});
   refused(2, {"--ranks", "pipe=2", "--order", "layer"}, {"--order layer", "pipe=2"});
+  refused(2, {"--ranks", "pipe=2", "--sample-every", "1"}, {"--sample-every", "pipe=2"});
   refused(2, {"--release", "on"}, {"--release on", "data=2"});
   refused(2, {"--micro-batch", "2", "--order", "batch"}, {"--order batch", "data=2"});
   refused(2, {"--batch", "1"}, {"--ranks", "--batch"});

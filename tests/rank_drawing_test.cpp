@@ -25,7 +25,7 @@ class RankDrawing : public RankRuns {
   void about_to_draw(const StateKind& kind, int ranks, Shard shard, Weights weights,
                      const Each& each) const {
     ThreadRanks::run(ranks, [&](Peers& peers) {
-      TrainOptions o = options(kind, {ranks, peers.rank(), shard});
+      TrainOptions o = options(kind, {ranks, 1, peers.rank()}, shard);
       SamplerSpec sampler;
       sampler.kind =
           kind.config.objective == Objective::flow ? SamplerKind::heun : SamplerKind::ddpm;
@@ -80,8 +80,8 @@ TEST_F(RankDrawing, PicturesAreThoseOfOneRank) {
       EXPECT_NE(average, raw);
       for (const int ranks : {2, 3}) {
         EXPECT_EQ(pictures(kind, ranks, Shard::off, Weights::average, count), average);
-        EXPECT_EQ(pictures(kind, ranks, Shard::state, Weights::lent, count), average);
-        EXPECT_EQ(pictures(kind, ranks, Shard::state, Weights::raw, count), raw);
+        EXPECT_EQ(pictures(kind, ranks, Shard::grads, Weights::lent, count), average);
+        EXPECT_EQ(pictures(kind, ranks, Shard::grads, Weights::raw, count), raw);
       }
     }
   }
@@ -94,7 +94,7 @@ TEST_F(RankDrawing, WithSplitWeightsTooIfOneRankLendsItsAverageAlike) {
   const auto alone = pictures(kind, 1, Shard::off, Weights::lent, 7);
   EXPECT_NE(alone, pictures(kind, 1, Shard::off, Weights::raw, 7));
   for (const int ranks : {2, 3}) {
-    EXPECT_EQ(pictures(kind, ranks, Shard::state, Weights::lent, 7), alone);
+    EXPECT_EQ(pictures(kind, ranks, Shard::grads, Weights::lent, 7), alone);
   }
 }
 
@@ -107,7 +107,7 @@ TEST_F(RankDrawing, TheStateIsAfterwardsWhatItWas) {
                           End::take_throws}) {
       for (const int who : {0, 2}) {
         SCOPED_TRACE(fmt::format("{}: end {} by rank {}", kind.name, static_cast<int>(end), who));
-        about_to_draw(kind, 3, Shard::state, Weights::lent, [&](TrainingRun& run, Peers& peers) {
+        about_to_draw(kind, 3, Shard::grads, Weights::lent, [&](TrainingRun& run, Peers& peers) {
           const auto before = stored(run.state());
           const bool own = peers.rank() == who;
           int calls = 0, taken = 0;
@@ -146,7 +146,7 @@ TEST_F(RankDrawing, TheStateIsAfterwardsWhatItWas) {
 
 TEST_F(RankDrawing, WhatIsNotFiniteIsKnownToAll) {
   const StateKind kind = state_kinds()[0];
-  about_to_draw(kind, 3, Shard::state, Weights::lent, [&](TrainingRun& run, Peers&) {
+  about_to_draw(kind, 3, Shard::grads, Weights::lent, [&](TrainingRun& run, Peers&) {
     State& state = run.state();
     const auto parameter = parameters(kind.config).back();  // with the last rank
     if (const StateTensor* average = state.find(kAverage + parameter.name)) {
@@ -188,7 +188,7 @@ TEST_F(RankDrawing, ALostRankLeavesNoSoundState) {
       throw;
     }
   };
-  EXPECT_THROW(about_to_draw(kind, 3, Shard::state, Weights::lent, each), Error);
+  EXPECT_THROW(about_to_draw(kind, 3, Shard::grads, Weights::lent, each), Error);
 }
 
 }  // namespace

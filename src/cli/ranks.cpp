@@ -102,17 +102,18 @@ RankPlace resolve_place(const Settings& s, const Peers* peers) {
 }
 
 void leave_out_pictures(const Settings& s, TrainOptions& o) {
-  if (o.step.place.alone() || o.sample_every == 0) return;
+  if (o.step.place.pipe == 1 || o.sample_every == 0) return;
   const RankPlace& place = o.step.place;
   if (s.said("sample-every")) {
     fail(Exit::usage,
-         fmt::format("--sample-every {} contradicts --ranks {}: ranks do not draw while they train",
-                     s.sample_every, layout_text({place.data, place.pipe})),
+         fmt::format(
+             "--sample-every {} contradicts --ranks {}: no stage has the whole model to draw with",
+             s.sample_every, layout_text({place.data, place.pipe})),
          "leave --sample-every out; ebb sample draws from every checkpoint");
   }
   o.sample_every = 0;
   o.sampler.reset();
-  o.fewer_pictures = "pictures: none while ranks train; ebb sample draws from every checkpoint";
+  o.fewer_pictures = "pictures: none while stages train; ebb sample draws from every checkpoint";
 }
 
 MeasuredMachine resolve_machine_together(const Settings& s, Peers& peers) {

@@ -25,8 +25,8 @@ int run_over_ranks(const std::string& verb, OverRanks over_ranks,
 // be there.
 RankPlace resolve_place(const Settings& settings, const Peers* peers);
 
-// Ranks do not draw while they train: nothing is, or what the user asked for is refused. `options`
-// has its place.
+// Stages of a pipeline do not draw while they train: nothing is, or what the user asked for is
+// refused. `options` has its place.
 void leave_out_pictures(const Settings& settings, TrainOptions& options);
 
 // Collective: the machine that rank 0 measures, so that all plan alike.

@@ -133,7 +133,7 @@ void SharedDrawing::draw_rounds(int64_t count, const Drawer::LabelOf& label_of, 
 }
 
 Share SharedDrawing::places_of(int rank, Share round) const {
-  const Share share = RankPlace{peers_.size(), rank}.share(round.count);
+  const Share share = RankPlace{peers_.size(), 1, rank}.share(round.count);
   return {round.first + share.first, share.count};
 }
 

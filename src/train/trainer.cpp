@@ -307,7 +307,10 @@ class Trainer {
   void draw_samples() {
     const SamplerSpec& sampler = *planned_->sampler;
     const OutputSpec where = sample_output(o_, source_, run_->done());
-    const auto output = make_output(where);
+    std::unique_ptr<SampleOutput> output;  // rank 0's
+    agree(peers_, [&] {
+      if (folder_ != nullptr) output = make_output(where);
+    });
     const Drawn drawn = run_->draw(
         where.count(), [&](int64_t place) { return where.label(place); }, o_.seed,
         [&](int64_t first, int64_t n, const float* values) { output->take(first, n, values); },
@@ -317,7 +320,9 @@ class Trainer {
             sink->drawing({done, where.count(), sampler.batch, step, sampler.steps});
           }
         });
-    if (drawn == Drawn::all) output->finish();
+    agree(peers_, [&] {
+      if (drawn == Drawn::all && output) output->finish();
+    });
     if (drawn == Drawn::not_finite) {
       note(fmt::format("step {}: what the model draws is not finite: no pictures", run_->done()));
     }
