@@ -1,17 +1,21 @@
 // What ranks do in a step, and how long Ebb says that it takes; for bench/ranks/simgrid.
-//   ebb_rank_scripts MODEL BATCH RANKS off|state RATE,LATENCY [smpi FOLDER | svg FILE]
-// smpi writes a trace of every rank for SimGrid's SMPI to replay, svg a picture. Ops take what a
-// middling machine takes, so that the figures are the same everywhere.
+//   ebb_rank_scripts MODEL BATCH RANKS off|state RATE,LATENCY [smpi FOLDER | svg FILE | replay N]
+// smpi writes a trace of every rank for SimGrid's SMPI to replay, svg a picture. replay, started by
+// mpiexec on so many ranks, has them do it N times: they sleep where they would compute, and send
+// real bytes. Ops take what a middling machine takes, so that figures are the same everywhere.
 #include <fmt/format.h>
 
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
+#include <thread>
 #include <tuple>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "comm/launcher.h"
 #include "kernels/cpu/device.h"
 #include "model/step.h"
 #include "plan/rank_time.h"
@@ -84,6 +88,50 @@ void write_trace(const RankScript& script, int rank, const std::filesystem::path
   out << rank << " finalize\n";
 }
 
+// As the executor would: the seconds from when all ranks begin until the last has ended.
+double replay(Peers& peers, const RankScript& script, std::vector<std::byte>& out,
+              std::vector<std::byte>& in) {
+  std::vector<Peers::Ticket> tickets(script.messages.size());
+  peers.any(0);
+  const auto start = Clock::now();
+  for (const RankStep& step : script.steps) {
+    if (step.kind == RankStep::Kind::compute) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(step.seconds));
+      continue;
+    }
+    const RankMessage& m = script.messages.at(step.message);
+    if (step.kind == RankStep::Kind::wait) {
+      peers.wait(tickets[step.message]);
+    } else {
+      tickets[step.message] = m.sends ? peers.send(m.peer, m.channel, out.data(), m.bytes)
+                                      : peers.receive(m.peer, m.channel, in.data(), m.bytes);
+    }
+  }
+  double last = 0;
+  for (const std::string& text : peers.tell_all(fmt::format("{}", since(start)))) {
+    last = std::max(last, parse_real(text, "a rank's seconds"));
+  }
+  return last;
+}
+
+void replay(const std::vector<RankScript>& scripts, double predicted, int64_t rounds) {
+  const std::unique_ptr<Peers> peers = open_peers(launcher(), {});
+  if (peers->size() != static_cast<int>(scripts.size())) fail(Exit::usage, "mpiexec: other ranks");
+  // What arrives is not read, so all of it may lie in one place.
+  int64_t most = 0;
+  const RankScript& own = scripts[peers->rank()];
+  for (const RankMessage& m : own.messages) most = std::max(most, m.bytes);
+  std::vector<std::byte> out(most), in(most);
+  for (int64_t i = 0; i < rounds; ++i) {
+    const double seconds = replay(*peers, own, out, in);
+    if (peers->rank() == 0) {
+      fmt::print("predicted {:.3f} s, took {:.3f} s: {:.3f}\n", predicted, seconds,
+                 predicted / seconds);
+    }
+  }
+  peers->leave();
+}
+
 void write_smpi(const std::vector<RankScript>& scripts, const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder);
   std::ofstream list(folder / "list");
@@ -95,7 +143,8 @@ void write_smpi(const std::vector<RankScript>& scripts, const std::filesystem::p
 
 int run(const std::vector<std::string>& words) {
   if ((words.size() != 5 && words.size() != 7) || (words[3] != "off" && words[3] != "state")) {
-    fail(Exit::usage, "wanted: MODEL BATCH RANKS off|state RATE,LATENCY [smpi FOLDER | svg FILE]");
+    fail(Exit::usage,
+         "wanted: MODEL BATCH RANKS off|state RATE,LATENCY [smpi FOLDER | svg FILE | replay N]");
   }
   const auto start = Clock::now();
   const int ranks = static_cast<int>(parse_int(words[2], "RANKS"));
@@ -105,6 +154,10 @@ int run(const std::vector<std::string>& words) {
   const double written = since(start);
   const bool drawn = words.size() == 7 && words[5] == "svg";
   const Link link = parse_link(words[4], "LINK");
+  if (words.size() == 7 && words[5] == "replay") {
+    replay(scripts, simulate(scripts, link).seconds(), parse_int(words[6], "N"));
+    return 0;
+  }
   const auto begun = Clock::now();
   const RankTimes times = simulate(scripts, link, {.timeline = drawn});
   const double played = since(begun);
