@@ -187,7 +187,8 @@ std::vector<Program> step_programs(const DitConfig& config, int64_t batch, int r
   std::vector<Program> made;
   for (int r = 0; r < ranks; ++r) {
     StepSpec spec = updating(1, batch);
-    spec.place = {ranks, r, shard};
+    spec.place = {ranks, 1, r};
+    spec.choices.shard = shard;
     made.push_back(write_step(config, spec, cpu_device()));
   }
   return made;
@@ -200,7 +201,7 @@ std::vector<RankScript> scripts_of(const std::vector<Program>& programs) {
 }
 
 TEST(RankTime, BytesAreThoseThatTheValidatorCounts) {
-  for (const Shard shard : {Shard::off, Shard::state}) {
+  for (const Shard shard : {Shard::off, Shard::grads}) {
     const std::vector<Program> programs = step_programs(small_config(), 5, 4, shard);
     std::vector<const Program*> all;
     for (const Program& program : programs) all.push_back(&program);
@@ -218,7 +219,7 @@ TEST(RankTime, BytesAreThoseThatTheValidatorCounts) {
 
 TEST(RankTime, EverySecondOfARankIsComputingOrWaiting) {
   const std::vector<RankScript> scripts =
-      scripts_of(step_programs(small_config(), 6, 3, Shard::state));
+      scripts_of(step_programs(small_config(), 6, 3, Shard::grads));
   const RankTimes times = simulate(scripts, {1e6, 1e-4});
   for (size_t r = 0; r < scripts.size(); ++r) {
     const RankTime& rank = times.ranks[r];
@@ -230,7 +231,7 @@ TEST(RankTime, EverySecondOfARankIsComputingOrWaiting) {
 }
 
 TEST(RankTime, ASlowerLinkNeverEndsARunEarlier) {
-  for (const Shard shard : {Shard::off, Shard::state}) {
+  for (const Shard shard : {Shard::off, Shard::grads}) {
     const std::vector<RankScript> scripts =
         scripts_of(step_programs(named_config("DiT-S/2"), 16, 8, shard));
     std::map<std::pair<double, double>, double> found;
@@ -278,7 +279,7 @@ TEST(RankTime, RanksThatWaitForEachOtherAreNamed) {
 // Ops of a rank in another order, or changed: refused if and only if the validator refuses them.
 TEST(RankTime, RefusesWhatTheValidatorRefuses) {
   std::mt19937 random(11);
-  const std::vector<Program> right = step_programs(small_config(), 4, 3, Shard::state);
+  const std::vector<Program> right = step_programs(small_config(), 4, 3, Shard::grads);
   int passed = 0, refused = 0;
   for (int i = 0; i < 150; ++i) {
     std::vector<Program> made = right;
@@ -323,7 +324,8 @@ TEST(RankTime, TwoHundredAndFiftySixRanksAreFewEventsAMessage) {
   std::vector<RankScript> scripts;
   for (int r = 0; r < kRanks; ++r) {
     StepSpec spec = updating(1, kRanks);
-    spec.place = {kRanks, r, Shard::state};
+    spec.place = {kRanks, 1, r};
+    spec.choices.shard = Shard::grads;
     scripts.push_back(script_of(write_step(config, spec, cpu_device()), middling_machine()));
   }
   int64_t steps = 0, messages = 0;

@@ -49,7 +49,8 @@ std::vector<RankScript> write_scripts(const std::string& model, int64_t batch, i
     StepSpec spec;
     spec.batch = batch;
     spec.clip = 1;
-    spec.place = {ranks, r, shard};
+    spec.place = {ranks, 1, r};
+    spec.choices.shard = shard;
     scripts.push_back(script_of(write_step(config, spec, *machine.device), machine));
   }
   return scripts;
@@ -150,7 +151,7 @@ int run(const std::vector<std::string>& words) {
   const int ranks = static_cast<int>(parse_int(words[2], "RANKS"));
   const std::vector<RankScript> scripts =
       write_scripts(words[0], parse_int(words[1], "BATCH"), ranks,
-                    words[3] == "state" ? Shard::state : Shard::off);
+                    words[3] == "state" ? Shard::grads : Shard::off);
   const double written = since(start);
   const bool drawn = words.size() == 7 && words[5] == "svg";
   const Link link = parse_link(words[4], "LINK");
