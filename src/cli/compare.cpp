@@ -51,7 +51,7 @@ Row row_of(const ComparedRow& compared, Exactness kind, int64_t batch) {
   Row row{compared.name, "", exactness_name(kind), compared.note};
   std::vector<std::pair<std::string, std::string>> words = compared.words;
   for (const Technique& t : techniques()) {
-    if (!t.decide) continue;
+    if (!t.decide || t.of_ranks) continue;
     const auto given = std::find_if(words.begin(), words.end(),
                                     [&](const auto& each) { return each.first == t.flag; });
     const std::string off = t.off.empty() ? fmt::format("{}", batch) : t.off;

@@ -71,6 +71,7 @@ struct Technique {
 
   // The ways to use it, or not, that go with what is chosen before it. Absent: the schedule's.
   std::function<std::vector<Choices>(const Choices& before, const SearchCase&)> offer = {};
+  bool of_ranks = false;  // of no use to one rank alone
   bool of_state = false;  // a matter of the parameters' state alone: changes no stage of a step
 
   // "4 x 8" where it is in use, else "".

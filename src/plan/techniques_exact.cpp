@@ -178,7 +178,7 @@ Technique shard_technique() {
     if (spec.choices.shard == Shard::off) return "";
     return fmt::format("moments, average, gradients over {}", spec.place.data);
   };
-  t.off = "off";
+  t.of_ranks = true;
   return t;
 }
 
