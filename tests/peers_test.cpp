@@ -39,6 +39,19 @@ TEST(ThreadPeers, ASendEndsOnlyWhenItIsReceived) {
   });
 }
 
+TEST(ThreadPeers, ARankThatEndsWithATransferOpenIsAnError) {
+  uint64_t word = 0;  // lives longer than both
+  std::vector<std::string> said;
+  EXPECT_THROW(ThreadRanks::run(
+                   2,
+                   [&](Peers& peers) {
+                     if (peers.rank() == 0) peers.send(1, 4, &word, 8);
+                   },
+                   &said),
+               Error);
+  EXPECT_EQ(said[0], "ranks: rank 0 had begun to send 8 bytes to rank 1 (channel 4), and ended");
+}
+
 TEST(ThreadPeers, SizesThatDisagreeAreAnErrorOfEveryRank) {
   std::vector<std::string> said;
   EXPECT_THROW(ThreadRanks::run(

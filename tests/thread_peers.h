@@ -115,6 +115,11 @@ class ThreadRanks {
     void go(int rank) {
       const std::lock_guard<std::mutex> lock(mutex);
       gone[rank] = true;
+      if (!open[rank].empty()) {  // whose bytes the rank is about to let go
+        fail_all_locked(fmt::format("ranks: rank {} had begun {}, and ended", rank,
+                                    described(open[rank].begin()->second)));
+        fail(Exit::peer, failure);
+      }
       judge_standstill();
     }
     // Messages match when their second side begins, so if all wait, they wait for ever.
