@@ -19,13 +19,15 @@ std::map<std::string, std::string> stored(const State& state) {
 
 class RankDrawing : public RankRuns {
  protected:
-  enum class Weights { raw, average, lent };  // how the sampler is planned
+  enum class Weights { raw, average };
 
   // A run of two steps that is about to draw: each(run, peers) on every rank.
-  void about_to_draw(const StateKind& kind, int ranks, Shard shard, Weights weights,
+  void about_to_draw(const StateKind& kind, const RankPlace& ranks, Shard shard, Weights weights,
                      const Each& each) const {
-    ThreadRanks::run(ranks, [&](Peers& peers) {
-      TrainOptions o = options(kind, {ranks, 1, peers.rank()}, shard);
+    ThreadRanks::run(ranks.ranks(), [&](Peers& peers) {
+      RankPlace place = ranks;
+      place.rank = peers.rank();
+      TrainOptions o = options(kind, place, shard);
       SamplerSpec sampler;
       sampler.kind =
           kind.config.objective == Objective::flow ? SamplerKind::heun : SamplerKind::ddpm;
@@ -34,7 +36,8 @@ class RankDrawing : public RankRuns {
       sampler.storage = kind.storage;
       sampler.weights_prefix = weights == Weights::raw ? "" : kAverage;
       o.sampler = sampler;
-      if (weights == Weights::lent) sampler.weights_prefix = "";
+      sampler.place = place;
+      sampler.shard = shard;
       sampler.batch = 2 + peers.rank() % 2;  // ranks can have room for different numbers
       const PlannedRun plan = planned(o, sampler);
       TrainingRun run(o, *source_, plan, machine_, &peers);
@@ -45,10 +48,10 @@ class RankDrawing : public RankRuns {
   }
 
   // All values, in the order of places.
-  std::vector<float> pictures(const StateKind& kind, int ranks, Shard shard, Weights weights,
-                              int64_t count) const {
+  std::vector<float> pictures(const StateKind& kind, const RankPlace& place, Shard shard,
+                              Weights weights, int64_t count) const {
     std::vector<float> all;
-    about_to_draw(kind, ranks, shard, weights, [&](TrainingRun& run, Peers& peers) {
+    about_to_draw(kind, place, shard, weights, [&](TrainingRun& run, Peers& peers) {
       const auto take = [&](int64_t first, int64_t n, const float* values) {
         EXPECT_EQ(peers.rank(), 0);
         EXPECT_EQ(first * kEach, std::ssize(all));
@@ -73,28 +76,21 @@ class RankDrawing : public RankRuns {
 TEST_F(RankDrawing, PicturesAreThoseOfOneRank) {
   for (const StateKind& kind : state_kinds()) {
     SCOPED_TRACE(kind.name);
-    if (kind.storage.activation == DType::bf16) continue;
+    RankPlace stages{1, 2};
+    stages.cuts = {1};
     for (const int64_t count : {1, 13}) {
-      const auto average = pictures(kind, 1, Shard::off, Weights::average, count);
-      const auto raw = pictures(kind, 1, Shard::off, Weights::raw, count);
+      const auto average = pictures(kind, {}, Shard::off, Weights::average, count);
+      const auto raw = pictures(kind, {}, Shard::off, Weights::raw, count);
       EXPECT_NE(average, raw);
       for (const int ranks : {2, 3}) {
-        EXPECT_EQ(pictures(kind, ranks, Shard::off, Weights::average, count), average);
-        EXPECT_EQ(pictures(kind, ranks, Shard::grads, Weights::lent, count), average);
-        EXPECT_EQ(pictures(kind, ranks, Shard::grads, Weights::raw, count), raw);
+        for (const Shard shard : {Shard::off, Shard::grads, Shard::weights}) {
+          EXPECT_EQ(pictures(kind, {ranks}, shard, Weights::average, count), average);
+          EXPECT_EQ(pictures(kind, {ranks}, shard, Weights::raw, count), raw);
+        }
       }
+      EXPECT_EQ(pictures(kind, stages, Shard::off, Weights::average, count), average);
+      EXPECT_EQ(pictures(kind, stages, Shard::off, Weights::raw, count), raw);
     }
-  }
-}
-
-// The average is then drawn with as weights are, its matrices in bf16.
-TEST_F(RankDrawing, WithSplitWeightsTooIfOneRankLendsItsAverageAlike) {
-  const StateKind kind = state_kinds()[1];
-  ASSERT_EQ(kind.storage.activation, DType::bf16);
-  const auto alone = pictures(kind, 1, Shard::off, Weights::lent, 7);
-  EXPECT_NE(alone, pictures(kind, 1, Shard::off, Weights::raw, 7));
-  for (const int ranks : {2, 3}) {
-    EXPECT_EQ(pictures(kind, ranks, Shard::grads, Weights::lent, 7), alone);
   }
 }
 
@@ -102,43 +98,43 @@ TEST_F(RankDrawing, WithSplitWeightsTooIfOneRankLendsItsAverageAlike) {
 TEST_F(RankDrawing, TheStateIsAfterwardsWhatItWas) {
   enum class End { all, stop, label_fails, watch_fails, take_fails, take_throws };
   for (const StateKind& kind : state_kinds()) {
-    if (kind.storage.ema == DType::bf16) continue;
     for (const End end : {End::all, End::stop, End::label_fails, End::watch_fails, End::take_fails,
                           End::take_throws}) {
       for (const int who : {0, 2}) {
         SCOPED_TRACE(fmt::format("{}: end {} by rank {}", kind.name, static_cast<int>(end), who));
-        about_to_draw(kind, 3, Shard::grads, Weights::lent, [&](TrainingRun& run, Peers& peers) {
-          const auto before = stored(run.state());
-          const bool own = peers.rank() == who;
-          int calls = 0, taken = 0;
-          const auto label = [&](int64_t place) {
-            if (end == End::label_fails && own && place > 6) fail(Exit::usage, "no label");
-            return label_of(place);
-          };
-          const auto take = [&](int64_t, int64_t, const float*) {
-            ++taken;
-            if (end == End::take_fails) fail(Exit::disk, "full");
-            if (end == End::take_throws) throw std::runtime_error("full");
-          };
-          const auto stop = [&] { return end == End::stop && own && ++calls == kSteps + 2; };
-          const auto watch = [&](int64_t, int step) {
-            if (end == End::watch_fails && own && step == kSteps) fail(Exit::disk, "unwatched");
-          };
-          const auto draw = [&] { return run.draw(13, label, 11, take, stop, watch); };
-          if (end == End::all) {
-            EXPECT_EQ(draw(), Drawn::all);
-          } else if (end == End::stop) {
-            EXPECT_EQ(draw(), Drawn::stopped);
-            EXPECT_EQ(taken, peers.rank() == 0 ? 3 : 0) << "the first round";
-          } else if (end == End::take_throws) {
-            EXPECT_THROW(draw(), std::exception);
-          } else {
-            EXPECT_THROW(draw(), Error);
-          }
-          EXPECT_TRUE(stored(run.state()) == before);
-          EXPECT_TRUE(run.sound());
-          run.step();  // nobody is left behind
-        });
+        about_to_draw(
+            kind, {3}, Shard::grads, Weights::average, [&](TrainingRun& run, Peers& peers) {
+              const auto before = stored(run.state());
+              const bool own = peers.rank() == who;
+              int calls = 0, taken = 0;
+              const auto label = [&](int64_t place) {
+                if (end == End::label_fails && own && place > 6) fail(Exit::usage, "no label");
+                return label_of(place);
+              };
+              const auto take = [&](int64_t, int64_t, const float*) {
+                ++taken;
+                if (end == End::take_fails) fail(Exit::disk, "full");
+                if (end == End::take_throws) throw std::runtime_error("full");
+              };
+              const auto stop = [&] { return end == End::stop && own && ++calls == kSteps + 2; };
+              const auto watch = [&](int64_t, int step) {
+                if (end == End::watch_fails && own && step == kSteps) fail(Exit::disk, "unwatched");
+              };
+              const auto draw = [&] { return run.draw(13, label, 11, take, stop, watch); };
+              if (end == End::all) {
+                EXPECT_EQ(draw(), Drawn::all);
+              } else if (end == End::stop) {
+                EXPECT_EQ(draw(), Drawn::stopped);
+                EXPECT_EQ(taken, peers.rank() == 0 ? 3 : 0) << "the first round";
+              } else if (end == End::take_throws) {
+                EXPECT_THROW(draw(), std::exception);
+              } else {
+                EXPECT_THROW(draw(), Error);
+              }
+              EXPECT_TRUE(stored(run.state()) == before);
+              EXPECT_TRUE(run.sound());
+              run.step();  // nobody is left behind
+            });
       }
     }
   }
@@ -146,7 +142,7 @@ TEST_F(RankDrawing, TheStateIsAfterwardsWhatItWas) {
 
 TEST_F(RankDrawing, WhatIsNotFiniteIsKnownToAll) {
   const StateKind kind = state_kinds()[0];
-  about_to_draw(kind, 3, Shard::grads, Weights::lent, [&](TrainingRun& run, Peers&) {
+  about_to_draw(kind, {3}, Shard::grads, Weights::average, [&](TrainingRun& run, Peers&) {
     State& state = run.state();
     const auto parameter = parameters(kind.config).back();  // with the last rank
     if (const StateTensor* average = state.find(kAverage + parameter.name)) {
@@ -157,38 +153,6 @@ TEST_F(RankDrawing, WhatIsNotFiniteIsKnownToAll) {
     EXPECT_EQ(run.draw(4, label_of, 1, take, [] { return false; }, {}), Drawn::not_finite);
     EXPECT_TRUE(run.sound());
   });
-}
-
-TEST_F(RankDrawing, AnAverageOfSixteenBitsCannotBeLent) {
-  const StateKind kind = state_kinds()[2];
-  ASSERT_EQ(kind.storage.ema, DType::bf16);
-  EXPECT_THROW(about_to_draw(kind, 1, Shard::off, Weights::lent,
-                             [&](TrainingRun& run, Peers&) {
-                               run.draw(
-                                   1, label_of, 1, [](int64_t, int64_t, const float*) {},
-                                   [] { return false; }, {});
-                             }),
-               Bug);
-}
-
-// Others' averages may then be in the place of weights: nobody must save them.
-TEST_F(RankDrawing, ALostRankLeavesNoSoundState) {
-  const StateKind kind = state_kinds()[0];
-  const auto each = [&](TrainingRun& run, Peers& peers) {
-    const auto stop = [&]() -> bool {
-      if (peers.rank() == 1) fail(Exit::peer, "as if killed");
-      return false;
-    };
-    EXPECT_TRUE(run.sound());
-    try {
-      run.draw(4, label_of, 1, [](int64_t, int64_t, const float*) {}, stop, {});
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), Exit::peer);
-      EXPECT_FALSE(run.sound());
-      throw;
-    }
-  };
-  EXPECT_THROW(about_to_draw(kind, 3, Shard::grads, Weights::lent, each), Error);
 }
 
 }  // namespace

@@ -46,8 +46,8 @@ StepSpec placed(StepSpec spec, RankPlace place, int rank, Shard shard) {
 RankPlace groups(int ranks) { return {ranks}; }
 
 // Blocks cut into stages as equal as they can be.
-RankPlace pipeline(const DitConfig& config, int stages) {
-  RankPlace place{1, stages};
+RankPlace pipeline(const DitConfig& config, int stages, int groups = 1) {
+  RankPlace place{groups, stages};
   for (int i = 1; i < stages; ++i) place.cuts.push_back(config.depth() * i / stages);
   return place;
 }
@@ -122,7 +122,7 @@ TEST(RankPrograms, AnyNumberOfRanksHasTheBitsOfOne) {
       const StepSpec spec = updating(clip, kBatch);
       const Bits alone = run_with(config, spec, {});
       for (const int ranks : {2, 3, 4, 7}) {
-        for (const Shard shard : {Shard::off, Shard::grads}) {
+        for (const Shard shard : {Shard::off, Shard::grads, Shard::weights}) {
           SCOPED_TRACE(fmt::format("{} ranks, shard {}", ranks, static_cast<int>(shard)));
           Ranks(config, spec, {}, groups(ranks), shard).expect_same_as(alone);
         }
@@ -140,7 +140,7 @@ TEST(RankPrograms, LayerByLayerInMicroBatchesAndRecomputedToo) {
   Choices layers{.micro_batch = 2, .layer_major = true};
   layers.schedule = plain_schedule(std::vector<KeepSet>(config.depth(), KeepSet{}));
   for (const int ranks : {2, 3}) {
-    for (const Shard shard : {Shard::off, Shard::grads}) {
+    for (const Shard shard : {Shard::off, Shard::grads, Shard::weights}) {
       Ranks(config, spec, layers, groups(ranks), shard).expect_same_as(alone);
     }
   }
@@ -188,7 +188,37 @@ TEST(RankPrograms, APipelineHasTheBitsOfOne) {
   expect_exact(Objective::flow, 2, 2, true, rounded);
 }
 
-// Weights stay with all, the rest of the state with its owner: 4 + 12 / n bytes a parameter.
+// What is added in a tree has the bits that its leaves say, whoever has them and however they are
+// gone through.
+TEST(RankPrograms, ATreeHasTheBitsOfItsLeaves) {
+  const OneThread one_thread;
+  DitConfig config = uneven_config(Objective::flow);
+  while (config.depth() < 4) config.blocks.push_back(config.blocks.back());
+  StepSpec spec = updating(0.05f, 11);
+  const Bits chain = run_with(config, spec, {});
+  spec.leaves = 4;
+  const Bits alone = run_with(config, spec, {});
+  EXPECT_NE(chain.at("blocks.1.mlp.fc1.weight"), alone.at("blocks.1.mlp.fc1.weight"));
+  const Choices one{.micro_batch = 1}, two{.micro_batch = 2};
+  Choices layers{.micro_batch = 1, .layer_major = true};
+  layers.schedule = plain_schedule(std::vector<KeepSet>(config.depth(), KeepSet{}));
+  for (const Choices& choices : {one, two, layers}) {
+    Ranks(config, spec, choices, groups(1), Shard::off).expect_same_as(alone);
+    for (const int ranks : {2, 4}) {
+      for (const Shard shard : {Shard::off, Shard::grads, Shard::weights}) {
+        SCOPED_TRACE(fmt::format("{} ranks, shard {}", ranks, static_cast<int>(shard)));
+        Ranks(config, spec, choices, groups(ranks), shard).expect_same_as(alone);
+      }
+    }
+  }
+  for (const Shard shard : {Shard::off, Shard::grads, Shard::weights}) {
+    Ranks(config, spec, one, pipeline(config, 2, 2), shard).expect_same_as(alone);
+    Ranks(config, spec, two, pipeline(config, 3, 4), shard).expect_same_as(alone);
+  }
+}
+
+// Weights stay with all, the rest of the state with its owner: 4 + 12 / n bytes a parameter. With
+// the weights too: 16 / n.
 TEST(RankPrograms, StateLiesWithItsOwnerAlone) {
   const DitConfig config = named_config("DiT-S/2");
   const auto resident = [&](int ranks, Shard shard) {
@@ -206,6 +236,7 @@ TEST(RankPrograms, StateLiesWithItsOwnerAlone) {
   EXPECT_NEAR(resident(4, Shard::off), 16, 0.1);
   EXPECT_NEAR(resident(4, Shard::grads), 4 + 12.0 / 4, 0.2);
   EXPECT_NEAR(resident(8, Shard::grads), 4 + 12.0 / 8, 0.3);
+  EXPECT_NEAR(resident(8, Shard::weights), 16.0 / 8, 0.4);
 }
 
 TEST(RankShares, AreInOrderAndAsEqualAsCanBe) {
@@ -256,10 +287,15 @@ class RankCheck : public testing::Test {
 };
 
 TEST_F(RankCheck, TakesWhatIsRightAndNamesWhoWaits) {
-  for (const Shard shard : {Shard::off, Shard::grads}) {
+  for (const Shard shard : {Shard::off, Shard::grads, Shard::weights}) {
     EXPECT_EQ(refusal(programs(3, shard)), "");
     std::vector<Program> missing = programs(3, shard);
-    missing[1].ops.erase(missing[1].ops.begin() + static_cast<ptrdiff_t>(exchanges(missing[1])[0]));
+    std::vector<Op>& ops = missing[1].ops;  // without its last message
+    const Buf last = ops[exchanges(missing[1]).back()].reads.at(0);
+    std::erase_if(ops, [&](const Op& op) {
+      const auto* exchange = std::get_if<Exchange>(&op.params);
+      return exchange != nullptr && exchange->sends() && op.reads[0] == last;
+    });
     EXPECT_NE(refusal(missing).find("wait"), std::string::npos) << refusal(missing);
   }
 }

@@ -101,6 +101,29 @@ RankPlace resolve_place(const Settings& s, const Peers* peers) {
   return {chosen.data, chosen.pipe, peers != nullptr ? peers->rank() : 0};
 }
 
+int resolve_leaves(const Settings& s, const RankPlace& place) {
+  const int leaves = parse_sum(s.sum, s.has("sum") ? s.given.at("sum") : "--sum");
+  if (leaves == 0 && place.data > 1 && place.pipe > 1) {
+    fail(Exit::usage,
+         fmt::format("--sum chain contradicts --ranks {}: each pipeline would wait for all "
+                     "micro-batches of the one before it",
+                     layout_text({place.data, place.pipe})),
+         "give --sum tree:8, or another power of two: the same bits on as many ranks or fewer");
+  }
+  if (leaves > 0 && leaves % place.data != 0) {
+    fail(Exit::usage,
+         fmt::format("--sum tree:{} contradicts --ranks {}: {} leaves do not divide by {} groups",
+                     leaves, layout_text({place.data, place.pipe}), leaves, place.data),
+         "give a number of groups that is a power of two, and a tree of as many leaves or more");
+  }
+  if (leaves > s.batch) {
+    fail(Exit::usage,
+         fmt::format("--sum tree:{}: more leaves than the {} samples of --batch", leaves, s.batch),
+         "each leaf has at least one sample of every batch");
+  }
+  return leaves;
+}
+
 void leave_out_pictures(const Settings& s, TrainOptions& o) {
   if (o.step.place.pipe == 1 || o.sample_every == 0) return;
   const RankPlace& place = o.step.place;

@@ -25,6 +25,9 @@ int run_over_ranks(const std::string& verb, OverRanks over_ranks,
 // be there.
 RankPlace resolve_place(const Settings& settings, const Peers* peers);
 
+// How gradients are summed there, by --sum: the leaves of a tree, or 0.
+int resolve_leaves(const Settings& settings, const RankPlace& place);
+
 // Stages of a pipeline do not draw while they train: nothing is, or what the user asked for is
 // refused. `options` has its place.
 void leave_out_pictures(const Settings& settings, TrainOptions& options);

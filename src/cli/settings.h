@@ -33,6 +33,7 @@ struct Settings {
   std::string offload;         // directory
   std::string ranks = "auto";  // their layout
   std::string link;            // between them; empty: as measured
+  std::string sum = "chain";   // the order in which gradients are added up
   int64_t peer_timeout = 60;   // seconds
   std::string machine;         // file
   // training

@@ -105,9 +105,11 @@ List rank_settings() {
       "ranks",
       {
           unstored(otherwise("one process, or what mpiexec started",
-                             text("ranks", &Settings::ranks, "auto|data=N|pipe=N",
-                                  "processes that share the work: N that each take a part of every "
-                                  "batch, or N that each have a part of the blocks"))),
+                             text("ranks", &Settings::ranks, "auto|data=N,pipe=M",
+                                  "processes that share the work: N groups that each take a part "
+                                  "of every batch, of M that each have a part of the blocks"))),
+          text("sum", &Settings::sum, "chain|tree:S",
+               "how gradients are added up: sample by sample, or S parts of the batch in pairs"),
           unstored(otherwise("as measured",
                              text("link", &Settings::link, "RATE,LATENCY",
                                   "what connects them, in bits a second, such as 1G,50us"))),

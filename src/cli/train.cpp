@@ -65,6 +65,7 @@ TrainOptions options_of(Settings& s, const DataInfo& info, const Origin* origin,
   TrainOptions options = resolve_training(s, config, &info);
   options.budget_bytes = budget;
   options.step.place = place;
+  options.step.leaves = resolve_leaves(s, place);
   leave_out_pictures(s, options);
   if (origin != nullptr) agree(options, *origin);
   if (options.pruning && !place.alone()) {

@@ -7,7 +7,6 @@ namespace ebb {
 enum HostChannel : int {
   kSavedTensors = 100,  // of a checkpoint, to the rank that writes it; and whether it wants them
   kDrawnValues,         // to the rank that makes pictures of them
-  kDrawingWeights,      // that are drawn with, from their owners to all
 };
 
 }  // namespace ebb

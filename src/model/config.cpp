@@ -191,7 +191,7 @@ class Specs {
   }
 
   std::vector<ParamSpec> made;
-  std::string prefix, layer = "embed";
+  std::string prefix, layer = kEmbedding;
 
  private:
   int64_t left(const LeftAt& at) const {
@@ -201,6 +201,8 @@ class Specs {
 };
 
 }  // namespace
+
+std::string block_layer(int64_t block) { return fmt::format("block{}", block); }
 
 std::vector<ParamSpec> parameters(const DitConfig& c) {
   const int64_t D = c.width;
@@ -216,7 +218,7 @@ std::vector<ParamSpec> parameters(const DitConfig& c) {
     const BlockShape& shape = c.blocks[i];
     const int64_t inner = shape.heads * c.head_width;
     specs.prefix = fmt::format("blocks.{}.", i);
-    specs.layer = fmt::format("block{}", i);
+    specs.layer = block_layer(i);
     const auto linear = [&](const char* name, Shape weight, int matrix, Init init = Init::xavier) {
       specs.linear(name, std::move(weight), init, {i, matrix});
     };
@@ -237,7 +239,7 @@ std::vector<ParamSpec> parameters(const DitConfig& c) {
     linear("adaLN_modulation.1", {shape.chunks() * D, D}, BlockShape::kModulation, Init::zero);
   }
   specs.prefix = "final_layer.";
-  specs.layer = "final";
+  specs.layer = kFinalLayer;
   specs.linear("linear", {c.patch * c.patch * c.out_channels(), D}, Init::zero);
   specs.linear("adaLN_modulation.1", {2 * D, D}, Init::zero, {-1, DitConfig::kFinalModulation});
   return std::move(specs.made);

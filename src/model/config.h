@@ -75,6 +75,11 @@ struct LeftAt {
   int matrix = -1;     // of BlockShape, or of DitConfig; -1: of none, the tensor stays whole
 };
 
+// Layers, as ledgers and tensors name them.
+inline constexpr const char* kEmbedding = "embed";
+inline constexpr const char* kFinalLayer = "final";
+std::string block_layer(int64_t block);  // "block3"
+
 // One tensor of the model, under its name in the reference implementation.
 struct ParamSpec {
   std::string name;   // "blocks.3.attn.qkv.weight"

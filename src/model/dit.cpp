@@ -122,16 +122,19 @@ Dit::Gradients Dit::boundary_gradients(Builder& b) const {
           b.buffer("d.silu_c", {B_, D_}, Purpose::exchange)};
 }
 
-Buf Dit::forward(Builder& b, const Input& in) const {
+Buf Dit::forward(Builder& b, const Input& in, const Bring& bring) const {
   b.mark();
+  bring(kEmbedding);
   Embedded at = embed(b, in);
   for (int64_t i = 0; i < depth(); ++i) {
     b.mark();
+    bring(block_layer(i));
     const Buf out = block_output(b, i);
     blocks_[i].forward(b, out, at.x, at.silu_c, {});
     at.x = out;
   }
   b.mark();
+  bring(kFinalLayer);
   const DitConfig& c = config_;
   const Buf output = b.buffer("final.output", {B_, c.out_channels(), c.image_size, c.image_size});
   finish(b, output, at.x, at.silu_c);

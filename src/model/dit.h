@@ -1,6 +1,8 @@
 // The whole network: embedders, blocks, final layer. Each part emits its forward and its backward.
 #pragma once
 
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "model/block.h"
@@ -43,8 +45,9 @@ class Dit {
   Embedded boundary(Builder& b) const;
   Gradients boundary_gradients(Builder& b) const;
 
-  // All of it, for those that only want the output.
-  Buf forward(Builder& b, const Input& in) const;
+  // All of it, for those that only want the output. `bring`: emits what brings a layer's weights.
+  using Bring = std::function<void(const std::string& layer)>;
+  Buf forward(Builder& b, const Input& in, const Bring& bring) const;
 
  private:
   struct Condition {

@@ -7,23 +7,49 @@
 namespace ebb {
 
 Params::Params(Builder& b, const std::vector<ParamSpec>& specs, const Storage& storage,
-               const std::string& prefix)
-    : storage_(storage) {
+               const std::string& prefix, const LiesHere& lies_here)
+    : storage_(storage), prefix_(prefix) {
   for (const ParamSpec& spec : specs) {
-    // The fixed position table has no average of its own.
-    const bool averaged = !prefix.empty() && spec.trained();
-    const Buf weight =
-        b.declare({(averaged ? prefix : "") + spec.name, spec.layer,
-                   averaged ? Purpose::ema : Purpose::weight,
-                   averaged ? storage.ema_of(spec) : storage.weight_of(spec), spec.stored(), true});
-    Buf mask;
-    if (spec.sparse()) {  // one for the weight and all that is kept of it
-      mask = b.declare(
-          {kMask + spec.name, spec.layer, Purpose::weight, DType::u8, mask_shape(spec), true});
+    Buf weight, mask;
+    if (!lies_here || lies_here(spec)) {
+      weight = b.declare(weight_buffer(spec));
+      if (spec.sparse()) mask = b.declare(mask_buffer(spec));
     }
     entries_.emplace(spec.name, Entry{spec, weight, {}, mask});
     order_.push_back(spec.name);
   }
+}
+
+// The fixed position table has no average of its own.
+Buffer Params::weight_buffer(const ParamSpec& spec) const {
+  const bool averaged = !prefix_.empty() && spec.trained();
+  return {(averaged ? prefix_ : "") + spec.name,
+          spec.layer,
+          averaged ? Purpose::ema : Purpose::weight,
+          averaged ? storage_.ema_of(spec) : storage_.weight_of(spec),
+          spec.stored(),
+          true};
+}
+
+// One for the weight and all that is kept of it.
+Buffer Params::mask_buffer(const ParamSpec& spec) const {
+  return {kMask + spec.name, spec.layer, Purpose::weight, DType::u8, mask_shape(spec), true};
+}
+
+void Params::bring(Builder& b, Messages& messages, const std::string& name,
+                   const Messages::Ring& ring) {
+  Entry& e = entries_.at(name);
+  const auto bring = [&](Buf& held, Buffer buffer) {
+    if (!ring.has) {
+      buffer.name += ".brought";
+      buffer.purpose = Purpose::exchange;
+      buffer.resident = false;
+      held = b.declare_numbered(std::move(buffer));
+    }
+    messages.hand_on(name, held, kWeights, ring);
+  };
+  bring(e.weight, weight_buffer(e.spec));
+  if (e.spec.sparse()) bring(e.mask, mask_buffer(e.spec));
 }
 
 const Params::Entry& Params::entry(const std::string& name) const {

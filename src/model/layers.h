@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "model/messages.h"
 #include "model/storage.h"
 #include "program/builder.h"
 
@@ -16,8 +17,13 @@ namespace ebb {
 class Params {
  public:
   // Declares resident weights. `prefix` picks a set: "" the weights, "ema." their average.
+  // Those that lie elsewhere have no weight here until one stands in for it.
+  using LiesHere = std::function<bool(const ParamSpec& spec)>;
   Params(Builder& b, const std::vector<ParamSpec>& specs, const Storage& storage = {},
-         const std::string& prefix = "");
+         const std::string& prefix = "", const LiesHere& lies_here = {});
+  // Brings such a weight, for the ops that follow, and hands it on. To be called by all of the
+  // ring.
+  void bring(Builder& b, Messages& messages, const std::string& name, const Messages::Ring& ring);
   Buf weight(const std::string& name) const;
   const ParamSpec& spec(const std::string& name) const { return entry(name).spec; }
   Buf mask(const std::string& name) const { return entry(name).mask; }  // of a sparse one
@@ -63,8 +69,11 @@ class Params {
     Buf weight, gradient, mask;
   };
   const Entry& entry(const std::string& name) const;
+  Buffer weight_buffer(const ParamSpec& spec) const;
+  Buffer mask_buffer(const ParamSpec& spec) const;
   void declare_gradient(Builder& b, const std::string& name);
-  Storage storage_;
+  const Storage storage_;
+  const std::string prefix_;
   std::map<std::string, Entry> entries_;
   std::vector<std::string> order_;
   PurposeOf purpose_ = [](const ParamSpec&) { return Purpose::gradient; };

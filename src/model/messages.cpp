@@ -1,5 +1,7 @@
 #include "model/messages.h"
 
+#include <algorithm>
+
 namespace ebb {
 
 void Messages::emit(const Message& m, Exchange::Part part) {
@@ -12,7 +14,11 @@ void Messages::emit(const Message& m, Exchange::Part part) {
 }
 
 void Messages::send(const Message& message) {
-  if (sending_.size() == most_) end_oldest_send();
+  const auto on_its_way = [&] {
+    return std::any_of(sending_.begin(), sending_.end(),
+                       [&](const Message& other) { return other.x == message.x; });
+  };
+  while (sending_.size() == most_ || on_its_way()) end_oldest_send();
   emit(message, Exchange::Part::send_begin);
   sending_.push_back(message);
 }
@@ -29,6 +35,11 @@ void Messages::wait_for_sends() {
 void Messages::receive(const Message& message) {
   receive_begin(message);
   receive_end(message);
+}
+
+void Messages::hand_on(const std::string& name, Buf x, Channel channel, const Ring& ring) {
+  if (!ring.has) receive({name, x, ring.before, channel});
+  if (!ring.next_has) send({name, x, ring.next, channel});
 }
 
 }  // namespace ebb

@@ -5,15 +5,14 @@
 
 namespace ebb {
 
-Share RankPlace::share(int64_t batch) const {
-  const int64_t each = batch / data, more = batch % data;
-  const int64_t first = group() * each + std::min<int64_t>(group(), more);
-  return {first, each + (group() < more ? 1 : 0)};
+Share nth_share(int64_t batch, int64_t n, int64_t count) {
+  const int64_t first = n * batch / count;
+  return {first, (n + 1) * batch / count - first};
 }
 
 int RankPlace::stage_of(const std::string& layer) const {
-  if (layer == "embed") return 0;
-  if (layer == "final") return pipe - 1;
+  if (layer == kEmbedding) return 0;
+  if (layer == kFinalLayer) return pipe - 1;
   const int64_t block = std::atoll(layer.c_str() + std::string_view("block").size());
   const auto after = std::upper_bound(cuts.begin(), cuts.end(), block);
   return static_cast<int>(after - cuts.begin());

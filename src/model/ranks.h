@@ -9,14 +9,18 @@
 
 namespace ebb {
 
-// What lies with one rank alone, its owner: nothing; or moments and average, and with them the
-// gradients, whose sums end with their owner anyway, so that they are never all in one place.
-enum class Shard : uint8_t { off, grads };
+// What lies with one rank alone, its owner: nothing; moments and average, and with them the
+// gradients, whose sums end with their owner anyway, so that they are never all in one place; or
+// the weights too, which every layer is then brought when it needs them.
+enum class Shard : uint8_t { off, grads, weights };
 
 // Samples of a batch.
 struct Share {
   int64_t first, count;
 };
+
+// One of `count` as equal as can be. Those of a multiple of the count lie within them.
+Share nth_share(int64_t batch, int64_t n, int64_t count);
 
 // Ranks in groups that each take a share of the batch; the ranks of a group are the stages of a
 // pipeline, which each have some of the blocks, one after the other. Stages follow each other in
@@ -37,8 +41,8 @@ struct RankPlace {
   // The rank that has this one's blocks in another group; groups stand in a ring.
   int in_group(int other) const { return (other + data) % data * pipe + stage(); }
 
-  // As equal as can be; the first groups have one more. At least one sample each is the caller's.
-  Share share(int64_t batch) const;
+  // As equal as can be. At least one sample each is the caller's.
+  Share share(int64_t batch) const { return nth_share(batch, group(), data); }
   // Embedding: the first; final layer: the last.
   int stage_of(const std::string& layer) const;
   bool has(const std::string& layer) const { return stage_of(layer) == stage(); }

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "kernels/diffusion_tables.h"
 #include "model/dit.h"
+#include "program/ahead.h"
 
 namespace ebb {
 
@@ -25,8 +26,12 @@ class SamplerWriter {
   SamplerWriter(const DitConfig& config, const SamplerSpec& spec, const Device& device)
       : config_(config),
         spec_(spec),
+        specs_(parameters(config)),
+        owners_(owners_by_name(specs_, spec)),
         b_(kSamplerProgram, device),
-        params_(b_, parameters(config), spec.storage, spec.weights_prefix),
+        messages_(b_, kSends),
+        params_(b_, specs_, spec.storage, spec.weights_prefix,
+                [&](const ParamSpec& p) { return has(p, spec_.place.rank); }),
         image_({spec.batch, config.channels, config.image_size, config.image_size}) {}
 
   Program write() {
@@ -43,16 +48,51 @@ class SamplerWriter {
       flow_step(x, next);
     }
     b_.output(next);
+    messages_.wait_for_sends();
     const std::vector<Home> homes = this->homes();
-    return spec_.offload.moved(b_.finish(), homes);
+    Program program = b_.finish();
+    if (spec_.brings()) program = receive_ahead(std::move(program));
+    return spec_.offload.moved(std::move(program), homes);
   }
 
  private:
+  static constexpr size_t kSends = 3;
+
+  static std::map<std::string, int> owners_by_name(const std::vector<ParamSpec>& specs,
+                                                   const SamplerSpec& spec) {
+    const std::vector<int> by_number = owners(specs, spec.place, spec.shard);
+    std::map<std::string, int> by_name;
+    for (const ParamSpec& p : specs) {
+      if (p.trained()) by_name[p.name] = by_number[by_name.size()];
+    }
+    return by_name;
+  }
+
+  // Whether a rank of the step has what is drawn with.
+  bool has(const ParamSpec& p, int rank) const {
+    const RankPlace& place = spec_.place;
+    if (place.stage_of(p.layer) != rank % place.pipe) return false;
+    const bool of_owner =
+        spec_.shard == Shard::weights || (spec_.shard == Shard::grads && spec_.averaged());
+    return !of_owner || !p.trained() || owners_.at(p.name) == rank;
+  }
+
+  // A layer's weights, to all ranks.
+  void bring(const std::string& layer) {
+    const RankPlace& place = spec_.place;
+    const int n = place.ranks(), before = (place.rank + n - 1) % n, next = (place.rank + 1) % n;
+    for (const ParamSpec& p : specs_) {
+      if (!spec_.brings() || p.layer != layer) continue;
+      params_.bring(b_, messages_, p.name, {before, next, has(p, place.rank), has(p, next)});
+    }
+  }
+
   // By buffer: whether the step keeps it in the file.
   std::vector<Home> homes() const {
     std::vector<Home> homes(b_.program().buffers.size(), kOnDevice);
-    for (const ParamSpec& spec : parameters(config_)) {
+    for (const ParamSpec& spec : specs_) {
       const Buf weight = params_.weight(spec.name);
+      if (!b_.program().buffer(weight).resident) continue;
       const bool average = b_.program().buffer(weight).purpose == Purpose::ema;
       const bool away =
           spec_.offload.covers(spec) && (average ? spec_.offload.state : spec_.offload.weights);
@@ -110,7 +150,10 @@ class SamplerWriter {
       labels = b_.buffer("labels", {B}, Purpose::data, DType::i32);
       b_.emit("labels", LabelsAndNull{spec_.batch, config_.null_label()}, {y_}, {labels});
     }
-    const Buf output = Dit(config_, B, params_).forward(b_, {input, t, labels});
+    const Buf output =
+        Dit(config_, B, params_).forward(b_, {input, t, labels}, [&](const std::string& layer) {
+          bring(layer);
+        });
     if (!guided()) return output;
     Shape single = b_.shape(output);
     single[0] = spec_.batch;
@@ -124,7 +167,10 @@ class SamplerWriter {
 
   const DitConfig& config_;
   const SamplerSpec& spec_;
+  const std::vector<ParamSpec> specs_;
+  const std::map<std::string, int> owners_;
   Builder b_;
+  Messages messages_;
   Params params_;
   const Shape image_;
   Buf y_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "model/ranks.h"
 #include "model/storage.h"
 #include "program/device.h"
 #include "program/program.h"
@@ -25,6 +26,14 @@ struct SamplerSpec {
   std::string weights_prefix = "ema.";  // "" for the raw weights
   Storage storage = {};                 // of the weights, and of what is computed with them
   Offload offload = {};                 // of the weights, as the step has it
+  RankPlace place = {};                 // whose weights or averages other ranks have too,
+  Shard shard = Shard::off;             // or have alone: each layer's are then brought to all
+
+  bool averaged() const { return !weights_prefix.empty(); }
+  // Whether every rank has to run it for any to draw.
+  bool brings() const {
+    return place.pipe > 1 || shard == Shard::weights || (averaged() && shard != Shard::off);
+  }
 };
 
 // Fails with Exit::usage when the sampler does not fit the model's objective.

@@ -53,9 +53,17 @@ struct StepSpec {
   Feeding feeding;
   Choices choices;
   RankPlace place;  // the batch is that of all ranks; a feed has this rank's share
+  // Segments of the batch that are each summed by themselves, and their sums in a tree; 0: one
+  // chain of additions in the order of the samples. A power of two, and a multiple of the groups.
+  int leaves = 0;
 
   Share share() const { return place.share(batch); }
+  std::vector<Share> segments() const;  // of this rank's share
 };
+
+int64_t largest_segment(const StepSpec& spec);  // of any rank
+// Whether a segment is more than one micro-batch, on any rank.
+bool accumulates(const StepSpec& spec, int64_t micro_batch);
 
 // Equal micro-batches run in a loop; what is left over is a part of its own.
 struct Part {

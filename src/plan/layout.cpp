@@ -27,7 +27,9 @@ std::optional<Layout> parse_layout(const std::string& text, const std::string& w
     int* const member = name == "data" ? &layout.data : name == "pipe" ? &layout.pipe : nullptr;
     if (equals == std::string::npos || member == nullptr || !seen.insert(name).second) {
       fail(Exit::usage,
-           fmt::format("{}: found '{}', wanted auto, data=N or pipe=N", where, printable(text)),
+           fmt::format("{}: found '{}', wanted auto, data=N, pipe=N or both, as in "
+                       "data=2,pipe=4",
+                       where, printable(text)),
            kHint);
     }
     const int64_t count = parse_int(part.substr(equals + 1), where);
@@ -37,13 +39,26 @@ std::optional<Layout> parse_layout(const std::string& text, const std::string& w
     }
     *member = static_cast<int>(count);
   }
-  if (layout.data > 1 && layout.pipe > 1) {
-    fail(
-        Exit::usage,
-        fmt::format("{}: found '{}': data and pipe do not go together yet", where, printable(text)),
-        kHint);
+  if (layout.data * static_cast<int64_t>(layout.pipe) > kMostRanks) {
+    fail(Exit::usage, fmt::format("{}: found '{}', wanted {} ranks at most", where, printable(text),
+                                  kMostRanks));
   }
   return layout;
+}
+
+int parse_sum(const std::string& text, const std::string& where) {
+  if (text == "chain") return 0;
+  constexpr std::string_view kTree = "tree:";
+  const bool tree = text.starts_with(kTree);
+  const int64_t leaves = tree ? parse_int(text.substr(kTree.size()), where) : 0;
+  if (!tree || leaves < 1 || leaves > kMostRanks || (leaves & (leaves - 1)) != 0) {
+    fail(Exit::usage,
+         fmt::format("{}: found '{}', wanted chain, or tree:S with S a power of two up to {}",
+                     where, printable(text), kMostRanks),
+         "--sum tree:8: eight parts of every batch are summed by themselves, then in pairs; the "
+         "same bits on 1, 2, 4 or 8 ranks");
+  }
+  return static_cast<int>(leaves);
 }
 
 std::string layout_text(const Layout& layout) {

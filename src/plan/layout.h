@@ -16,8 +16,12 @@ struct Layout {
 
 inline constexpr int kMostRanks = 4096;
 
-// "data=4", "pipe=2"; "auto": none, for the planner to choose. Fails with Exit::usage.
+// "data=4", "pipe=2", "data=2,pipe=2"; "auto": none, for the planner to choose. Fails with Exit::usage.
 std::optional<Layout> parse_layout(const std::string& text, const std::string& where);
 std::string layout_text(const Layout& layout);
+
+// "chain": 0, one sum in the order of the samples; "tree:8": the leaves of a tree of sums, a power
+// of two. Fails with Exit::usage.
+int parse_sum(const std::string& text, const std::string& where);
 
 }  // namespace ebb

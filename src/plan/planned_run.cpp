@@ -24,24 +24,53 @@ class Planner {
         machine_(machine),
         outside_(machine.outside_bytes + spec.data_bytes + spec.held_bytes +
                  (spec.step.place.alone() ? 0 : machine.peers_bytes)),
-        candidates_(spec.step.place.pipe > 1 ? staged(spec.budget_bytes - outside_)
-                                             : step_candidates(spec.config, of_rank(spec.step, 0),
-                                                               spec.decisions, machine)) {}
+        candidates_(spec.step.place.pipe > 1
+                        ? staged(spec.budget_bytes - outside_)
+                        : step_candidates(spec.config,
+                                          of_rank(spec.step, spec.step.place.ranks() - 1),
+                                          spec.decisions, machine)) {}
 
   // The fastest that fits, or the smallest.
   PlannedRun plan() const {
-    for (const Candidate& candidate : candidates_) {
-      // First by the estimate of the arena: placing every buffer takes longer.
-      if (candidate.total_bytes() + outside_ > spec_.budget_bytes) continue;
-      PlannedRun made = around(candidate);
-      if (made.fits) return made;
+    if (spec_.step.place.alone()) {
+      const Candidate* first = nullptr;
+      PlannedRun made = first_that_fits(Shard::off, first);
+      return first != nullptr ? std::move(made) : smallest();
     }
-    return smallest();
+    return fastest_of_shards();
   }
 
   int64_t floor_bytes() const { return smallest().most_bytes(); }
 
  private:
+  PlannedRun first_that_fits(Shard shard, const Candidate*& found) const {
+    for (const Candidate& candidate : candidates_) {
+      if (candidate.choices.shard != shard) continue;
+      // First by the estimate of the arena: placing every buffer takes longer.
+      if (candidate.total_bytes() + outside_ > spec_.budget_bytes) continue;
+      PlannedRun made = around(candidate);
+      if (!made.fits) continue;
+      found = &candidate;
+      return made;
+    }
+    return {};
+  }
+
+  // What ranks exchange shows only when all of them are played side by side. One plan at a time is
+  // kept.
+  PlannedRun fastest_of_shards() const {
+    const Candidate* best = nullptr;
+    double seconds = 0;
+    for (const Shard shard : {Shard::off, Shard::grads, Shard::weights}) {
+      const Candidate* first = nullptr;
+      const double own = first_that_fits(shard, first).seconds;
+      if (first == nullptr || (best != nullptr && own >= seconds)) continue;
+      best = first;
+      seconds = own;
+    }
+    return best != nullptr ? around(*best) : smallest();
+  }
+
   // The least that any of them takes, and that the lanes hold.
   PlannedRun smallest() const {
     const bool stages = spec_.step.place.pipe > 1;
@@ -123,8 +152,8 @@ class Planner {
     made.sampler = spec_.sampler;
     made.sampler->storage = candidate.choices.storage;
     made.sampler->offload = candidate.choices.offload;
-    // The average lies with its owners: it takes the weights' place while pictures are drawn.
-    if (candidate.choices.shard != Shard::off) made.sampler->weights_prefix = "";
+    made.sampler->place = made.step.place;
+    made.sampler->shard = candidate.choices.shard;
     for (int64_t& batch = made.sampler->batch;; batch = (batch + 1) / 2) {
       std::vector<Program> programs = step();
       for (Program& p : sampler_programs(spec_.config, *made.sampler, *machine_.device)) {

@@ -70,7 +70,8 @@ int64_t state_bytes(const DitConfig& config, const StepSpec& spec, const Choices
   for (const ParamSpec& p : owned.all) {
     const bool own = owned.has(p);
     for (const StateBuffer& b : state_of(p, spec, choices.storage)) {
-      const bool of_all = b.prefix.empty() || !b.updated();  // the weight, and its mask
+      // The weight and its mask, unless they lie with their owner.
+      const bool of_all = choices.shard != Shard::weights && (b.prefix.empty() || !b.updated());
       if (!own && !of_all) continue;
       if (!b.updated() || !offload.takes(p, b.purpose)) bytes += limits.aligned(b.bytes());
     }
@@ -129,7 +130,7 @@ class Profiler {
         machine_(machine),
         // All gradients live through a loop over whole steps; otherwise they come and go with their
         // block.
-        all_gradients_(micro_batch_count(spec.share().count, choices.micro_batch) > 1 &&
+        all_gradients_((accumulates(spec, choices.micro_batch) || spec.segments().size() > 1) &&
                        !choices.layer_major),
         shared_(choices.shard != Shard::off),
         late_update_(spec.update && !choices.release) {
@@ -142,7 +143,8 @@ class Profiler {
     const Limits limits = machine_.limits();
     state_ = state_bytes(config_, spec_, choices_, limits);
     if (all_gradients_ || shared_) {
-      state_ += gradient_bytes(Owned(config_, spec_, choices_), choices_.storage, limits);
+      state_ += gradient_sets() *
+                gradient_bytes(Owned(config_, spec_, choices_), choices_.storage, limits);
     }
     for (size_t s = 0; s < shapes.all.size(); ++s) {
       add(shapes.all[s], std::count(shapes.at.begin(), shapes.at.end(), static_cast<int>(s)));
@@ -155,6 +157,14 @@ class Profiler {
   }
 
  private:
+  // Sums that wait for their neighbours in a tree, batch by batch, and the one that is being made.
+  int64_t gradient_sets() const {
+    int64_t sets = 1;
+    if (!all_gradients_) return sets;
+    for (auto leaves = std::ssize(spec_.segments()); leaves > 1; leaves /= 2) ++sets;
+    return sets;
+  }
+
   // The blocks of one shape, each with another keep-set; `count` of the model's have it.
   void add(const BlockShape& shape, int64_t count) {
     // What is fetched ahead for a block is alive in the stage before it: with transfers, one more

@@ -56,7 +56,7 @@ class KeepOptions {
   explicit KeepOptions(const SearchCase& c) : c_(c) {}
 
   const std::vector<KeepSet>& of(const Choices& way) {
-    const int64_t size = micro_batches(c_.spec.share().count, way.micro_batch)[0].size;
+    const int64_t size = micro_batches(c_.spec.segments()[0].count, way.micro_batch)[0].size;
     const auto [at, added] = known_.try_emplace({size, way.storage.activation});
     if (!added) return at->second;
     std::vector<KeepSet>& options = at->second;
@@ -74,7 +74,8 @@ class KeepOptions {
 };
 
 // One for each lane that holds only so much, and one for all else: what goes beyond such a lane may
-// not fit there, so that nothing else gives way to it.
+// not fit there, so that nothing else gives way to it. And one for each way to shard, since what
+// ranks exchange is not in the estimate.
 class Fronts {
  public:
   explicit Fronts(const Machine& machine) : machine_(machine) {}
@@ -82,14 +83,14 @@ class Fronts {
   Front& of(const Choices& choices) {
     const Offload& o = choices.offload;
     const bool bounded = o.any() && machine_.lanes[o.lane].most_bytes != LaneKind{}.most_bytes;
-    return fronts_[bounded ? o.lane : kOnDevice];
+    return fronts_[{bounded ? o.lane : kOnDevice, choices.shard}];
   }
 
   void note_looking(int64_t bytes) { looking_bytes_ = std::max(looking_bytes_, bytes); }
 
   std::vector<Candidate> take() {
     Front::Ordered sorted;
-    for (auto& [lane, front] : fronts_) front.take(sorted);
+    for (auto& [kind, front] : fronts_) front.take(sorted);
     std::vector<Candidate> all;
     all.reserve(sorted.size());
     for (auto& [seconds, candidate] : sorted) {
@@ -102,7 +103,7 @@ class Fronts {
  private:
   const Machine& machine_;
   int64_t looking_bytes_ = 0;
-  std::map<Home, Front> fronts_;
+  std::map<std::pair<Home, Shard>, Front> fronts_;
 };
 
 // Every schedule of one way to carry out the step, with each way to store the state.

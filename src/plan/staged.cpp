@@ -76,7 +76,7 @@ class StagedSearch {
       if (layer.starts_with("block")) {
         blocks[std::atoll(layer.c_str() + 5)] += value;
       } else {
-        (layer == "embed" ? ends.first : ends.last) += value;
+        (layer == kEmbedding ? ends.first : ends.last) += value;
       }
     };
     for (const ParamSpec& p : parameters(c_.config)) {
@@ -102,9 +102,10 @@ class StagedSearch {
   // One way with these cuts, every stage with the most kept that fits.
   void offer(const std::vector<int64_t>& cuts, Choices way) {
     constexpr int64_t kMostParts = 64;  // each is written down by itself
-    const int64_t samples = c_.spec.share().count;
+    const int64_t samples = largest_segment(c_.spec);
     const bool decided = c_.decisions.micro_batch.has_value();
-    if (micro_batch_count(samples, way.micro_batch) > kMostParts && !decided) return;
+    const auto segments = std::ssize(c_.spec.segments());
+    if (segments * micro_batch_count(samples, way.micro_batch) > kMostParts && !decided) return;
     const std::vector<KeepSet> options =
         c_.decisions.keep ? std::vector<KeepSet>{*c_.decisions.keep}
                           : keep_options(c_.config, micro_batches(samples, way.micro_batch)[0].size,
@@ -114,7 +115,8 @@ class StagedSearch {
     Candidate made;
     for (int s = 0; s < c_.spec.place.pipe; ++s) {
       StepSpec spec = c_.spec;
-      spec.place.rank = s;
+      // The last group has no fewer samples than any other.
+      spec.place.rank = (spec.place.data - 1) * spec.place.pipe + s;
       spec.place.cuts = cuts;
       const auto written = [&](const KeepSet& kept) {
         const int64_t end = spec.place.end_block(c_.config.depth());
@@ -132,7 +134,7 @@ class StagedSearch {
       const Program program = written(*chosen);
       made.bytes = std::max(made.bytes, arena_bytes_of(program));
       made.own_bytes = std::max(made.own_bytes, own_bytes_of(program));
-      scripts.push_back(script_of(program, c_.machine));
+      scripts.push_back(script_of(spec.place.data == 1 ? program : of_one_group(spec), c_.machine));
     }
     made.choices = std::move(way);
     made.choices.schedule = plain_schedule(keep);
@@ -140,6 +142,17 @@ class StagedSearch {
     made.seconds = step_seconds(scripts, c_.machine.link);
     made.looking_bytes = planning_bytes(made.own_bytes, false);
     made_.push_back(std::move(made));
+  }
+
+  // As if there were no others: what groups exchange shows when all are played side by side.
+  Program of_one_group(StepSpec spec) const {
+    const int groups = spec.place.data;
+    spec.batch = spec.share().count;
+    spec.leaves /= groups;
+    spec.place.rank = spec.place.stage();
+    spec.place.data = 1;
+    spec.choices.shard = Shard::off;
+    return write_step(c_.config, spec, *c_.machine.device);
   }
 
   // If packing leaves no gap.

@@ -16,10 +16,6 @@ namespace ebb {
 
 inline constexpr const char* kAuto = "auto";
 
-inline bool accumulates(const StepSpec& spec, int64_t micro_batch) {
-  return micro_batch_count(spec.share().count, micro_batch) > 1;
-}
-
 // Words that each stand for a value; kAuto for none.
 template <typename T>
 using Words = std::vector<std::pair<std::string, T>>;

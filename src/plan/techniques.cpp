@@ -28,6 +28,19 @@ std::vector<AllowWord> allow_words() {
 
 namespace {
 
+void check_decisions_with_tree(const Decisions& d, const StepSpec& spec) {
+  const auto contradicts = [&](const char* one, const char* why) {
+    fail(Exit::usage, fmt::format("{} contradicts --sum tree:{}: {}", one, spec.leaves, why),
+         "leave one of them out");
+  };
+  if (d.release.value_or(false)) {
+    contradicts("--release on", "a gradient is complete only when all leaves are added up");
+  }
+  if (d.gradient.value_or(DType::f32) != DType::f32) {
+    contradicts("--grad-precision bf16", "sums of leaves would be rounded once more each");
+  }
+}
+
 // What does not go together over ranks, by both names.
 void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
   const auto contradicts = [&](const std::string& one, const std::string& why,
@@ -44,6 +57,7 @@ void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
          "to keep their state",
          "leave --shard out, or give --ranks data=N");
   }
+  if (spec.leaves > 0) check_decisions_with_tree(d, spec);
   if (spec.place.alone()) return;
   if (spec.place.pipe > 1 && d.layer_major.value_or(false)) {
     contradicts("--order layer", "a stage takes micro-batches in turn, forward and backward",
@@ -53,11 +67,12 @@ void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
     contradicts("--release on", "a gradient is not complete where and when its weight is updated",
                 "leave --release out: --shard grads saves the gradients' memory");
   }
-  if (spec.place.data > 1 && d.micro_batch && accumulates(spec, *d.micro_batch) &&
-      !d.layer_major.value_or(true)) {
+  if (spec.place.data > 1 && spec.leaves == 0 && d.micro_batch &&
+      accumulates(spec, *d.micro_batch) && !d.layer_major.value_or(true)) {
     contradicts("--order batch with --micro-batch",
                 "each rank would wait for all micro-batches of the one before it",
-                "leave --order to the planner, or --micro-batch at the rank's share of the batch");
+                "leave --order to the planner, --micro-batch at the rank's share of the batch, or "
+                "give --sum tree:8");
   }
   if (d.gradient.value_or(DType::f32) != DType::f32) {
     contradicts("--grad-precision bf16",
@@ -80,10 +95,14 @@ void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
 
 void check_decisions(const Decisions& d, const StepSpec& spec) {
   const bool several = d.micro_batch && accumulates(spec, *d.micro_batch);
-  const int64_t own = spec.share().count;
+  const int64_t own = largest_segment(spec);
   if (d.micro_batch && *d.micro_batch > own) {
     fail(Exit::usage,
-         spec.place.alone()
+         spec.leaves > 0
+             ? fmt::format("--micro-batch: found {}, more than the {} samples of --batch {} that a "
+                           "leaf of --sum tree:{} has",
+                           *d.micro_batch, own, spec.batch, spec.leaves)
+         : spec.place.alone()
              ? fmt::format("--micro-batch: found {}, more than --batch {}", *d.micro_batch, own)
              : fmt::format("--micro-batch: found {}, more than the {} samples of --batch {} that a "
                            "rank has",

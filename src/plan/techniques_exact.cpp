@@ -41,13 +41,13 @@ Technique micro_batches_technique() {
   };
   t.settle = [](Decisions& d, const Choices& c) { d.micro_batch = c.micro_batch; };
   t.offer = [](const Choices& before, const SearchCase& c) {
-    return each_of<int64_t>(before, micro_batch_sizes(c.spec.share().count),
+    return each_of<int64_t>(before, micro_batch_sizes(largest_segment(c.spec)),
                             c.decisions.micro_batch,
                             [](Choices& made) -> int64_t& { return made.micro_batch; });
   };
   t.setting = [](const DitConfig&, const StepSpec& spec) -> std::string {
     if (!accumulates(spec, spec.choices.micro_batch)) return "";
-    const std::vector<Part> parts = micro_batches(spec.share().count, spec.choices.micro_batch);
+    const std::vector<Part> parts = micro_batches(largest_segment(spec), spec.choices.micro_batch);
     const std::string equal = fmt::format("{} x {}", parts[0].count, parts[0].size);
     return parts.size() == 1 ? equal : fmt::format("{} + {}", equal, parts[1].size);
   };
@@ -72,7 +72,7 @@ Technique order_technique() {
   // of the one before it, batch by batch; of stages, each would hold the inputs of all.
   t.offer = [](const Choices& before, const SearchCase& c) {
     const bool several = accumulates(c.spec, before.micro_batch);
-    const bool waits = several && c.spec.place.data > 1;
+    const bool waits = several && c.spec.place.data > 1 && c.spec.leaves == 0;
     if (waits && !c.decisions.layer_major.value_or(true)) return std::vector<Choices>();
     const bool either = several && c.spec.place.pipe == 1;
     return each_of<bool>(before,
@@ -100,9 +100,10 @@ Technique release_technique() {
     for (const bool release : {false, true}) {
       if (c.decisions.release.value_or(release) != release) continue;
       if (release && (!c.spec.update || (several && !before.layer_major))) continue;
-      if (release && !c.spec.place.alone()) continue;
-      // Without release the order of layers only takes memory, but for ranks.
-      const bool asked = c.decisions.layer_major.has_value() || !c.spec.place.alone();
+      if (release && (!c.spec.place.alone() || c.spec.leaves > 0)) continue;
+      // Without release the order of layers only takes memory, but for ranks and trees of sums.
+      const bool asked =
+          c.decisions.layer_major.has_value() || !c.spec.place.alone() || c.spec.leaves > 0;
       if (!release && before.layer_major && !asked) continue;
       all.push_back(before);
       all.back().release = release;
@@ -162,21 +163,26 @@ Technique shard_technique() {
   Technique t{
       "shard", Exactness::exact, "shard", "",
       "over ranks: what lies with one of them alone; state: as grads, since sums of gradients "
-      "end with their owner anyway"};
-  decide_by<Shard>({{"off", Shard::off}, {"grads", Shard::grads}, {"state", Shard::grads}},
+      "end with their owner anyway; weights: of every parameter all"};
+  decide_by<Shard>({{"off", Shard::off},
+                    {"grads", Shard::grads},
+                    {"state", Shard::grads},
+                    {"weights", Shard::weights}},
                    &Decisions::shard, t);
   t.settle = [](Decisions& d, const Choices& c) {
     if (c.shard != Shard::off) d.shard = c.shard;
   };
   t.offer = [](const Choices& before, const SearchCase& c) {
     const bool can = c.spec.place.data > 1 && c.spec.group_lasso == 0;
-    return each_of<Shard>(before,
-                          can ? std::vector{Shard::off, Shard::grads} : std::vector{Shard::off},
-                          c.decisions.shard, [](Choices& made) -> Shard& { return made.shard; });
+    return each_of<Shard>(
+        before,
+        can ? std::vector{Shard::off, Shard::grads, Shard::weights} : std::vector{Shard::off},
+        c.decisions.shard, [](Choices& made) -> Shard& { return made.shard; });
   };
   t.setting = [](const DitConfig&, const StepSpec& spec) -> std::string {
     if (spec.choices.shard == Shard::off) return "";
-    return fmt::format("moments, average, gradients over {}", spec.place.data);
+    return fmt::format("{}moments, average, gradients over {}",
+                       spec.choices.shard == Shard::weights ? "weights, " : "", spec.place.data);
   };
   t.of_ranks = true;
   return t;

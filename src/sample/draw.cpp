@@ -11,14 +11,16 @@
 namespace ebb {
 
 Drawer::Drawer(const PlanSet& plans, const SamplerSpec& spec, const DitConfig& config,
-               const Device& device, RunMemory& memory)
+               const Device& device, RunMemory& memory, PeerLane* peers)
     : spec_(spec),
       config_(config),
       memory_(memory),
       start_(plans.at(kSamplerStart), device, memory),
       step_(plans.at(kSamplerProgram), device, memory),
       schedule_(sampler_schedule(spec)),
-      labels_(config.classes > 0 ? spec.batch : 0) {}
+      labels_(config.classes > 0 ? spec.batch : 0) {
+  if (peers != nullptr) step_.exchange_with(*peers);
+}
 
 Drawn Drawer::draw(int64_t count, const LabelOf& label_of, uint64_t seed, const Take& take,
                    const Stop& stop, const Watch& watch) {

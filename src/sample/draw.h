@@ -18,8 +18,9 @@ enum class Drawn { all, stopped, not_finite };
 class Drawer {
  public:
   // `plans` has those of sampler_programs(). All must outlive it; the memory holds the weights.
+  // `peers`: of a sampler that weights are brought to.
   Drawer(const PlanSet& plans, const SamplerSpec& spec, const DitConfig& config,
-         const Device& device, RunMemory& memory);
+         const Device& device, RunMemory& memory, PeerLane* peers = nullptr);
 
   // Draws `count` samples, a whole batch at a time (the last one filled up and cut).
   // take(first, count, values): (count, C, S, S) of the samples first .. first + count - 1; it is

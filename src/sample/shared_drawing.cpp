@@ -10,64 +10,6 @@ namespace ebb {
 
 namespace {
 
-// Both are of fp32 as far as numbers go, so that each can be the other.
-void exchange_values(State& state, const StateTensor& weight, const StateTensor& average) {
-  require(average.type == DType::f32 && average.count() == weight.count(),
-          "drawing: {} cannot take the place of its weight", average.name);
-  float* const whole = state.whole(weight);
-  float* const other = state.whole(average);
-  if (whole != nullptr && other != nullptr) {
-    std::swap_ranges(whole, whole + weight.count(), other);
-    return;
-  }
-  constexpr int64_t kPart = 32 * kMomentBlock;
-  float ours[kPart], theirs[kPart];
-  for (int64_t first = 0; first < weight.count(); first += kPart) {
-    const int64_t count = std::min(kPart, weight.count() - first);
-    state.read(weight, first, ours, count);
-    state.read(average, first, theirs, count);
-    state.write(weight, first, theirs, count);
-    state.write(average, first, ours, count);
-  }
-}
-
-// Round the ring, from the owner on. All ranks go through the tensors in one order: whoever waits,
-// waits for one that is at an earlier tensor.
-void spread(PeerPieces& pieces, const Peers& peers, State& state, const StateTensor& weight,
-            int owner) {
-  const int n = peers.size(), rank = peers.rank();
-  if (n == 1) return;
-  const int next = (rank + 1) % n, before = (rank + n - 1) % n;
-  if (rank == owner) {
-    pieces.send(next, weight.stored_bytes(), [&](int64_t offset, std::byte* bytes, int64_t count) {
-      state.read_stored(weight, offset, bytes, count);
-    });
-    return;
-  }
-  const auto take = [&](int64_t offset, const std::byte* bytes, int64_t count) {
-    state.write_stored(weight, offset, bytes, count);
-  };
-  next == owner ? pieces.receive(before, weight.stored_bytes(), take)
-                : pieces.pass(before, next, weight.stored_bytes(), take);
-}
-
-}  // namespace
-
-void exchange_averages(State& state, const DitConfig& config, const StateRanks& ranks) {
-  Peers& peers = ranks.peers;
-  PeerPieces pieces(peers, kDrawingWeights);
-  for (const ParamSpec& spec : parameters(config)) {
-    if (!spec.trained()) continue;
-    const std::string average = kAverage + spec.name;
-    const int owner = ranks.owner_of(average);
-    const StateTensor& weight = state.at(spec.name);
-    if (owner == peers.rank()) exchange_values(state, weight, state.at(average));
-    spread(pieces, peers, state, weight, owner);
-  }
-}
-
-namespace {
-
 constexpr uint64_t kStop = 1, kNotFinite = 2, kFailed = 4;
 
 // Of the batches that ranks can draw at a time.
@@ -81,10 +23,6 @@ int64_t smallest_batch(Peers& peers, int64_t own) {
 
 }  // namespace
 
-void SharedDrawing::lend_averages(State& state, const DitConfig& config, const StateRanks& ranks) {
-  exchange_ = [&state, &config, &ranks] { exchange_averages(state, config, ranks); };
-}
-
 uint64_t SharedDrawing::agreed(uint64_t own) {
   return ended_ = peers_.any(own | (attempt_ ? 0 : kFailed));
 }
@@ -94,15 +32,7 @@ Drawn SharedDrawing::draw(int64_t count, const Drawer::LabelOf& label_of, uint64
                           const Drawer::Watch& watch) {
   attempt_ = {};
   ended_ = 0;
-  if (exchange_) {
-    back_ = false;
-    exchange_();
-  }
   draw_rounds(count, label_of, seed, take, stop, watch);
-  if (exchange_) {
-    exchange_();
-    back_ = true;
-  }
   agree(peers_, attempt_.failure());
   if ((ended_ & kNotFinite) != 0) return Drawn::not_finite;
   return ended_ != 0 ? Drawn::stopped : Drawn::all;
@@ -121,6 +51,8 @@ void SharedDrawing::draw_rounds(int64_t count, const Drawer::LabelOf& label_of, 
       if (own.count > 0) {
         const Drawn drawn = drawer_.draw_batch(own, label_of, seed, stops, watch);
         flags = drawn == Drawn::not_finite ? kNotFinite : 0;
+      } else if (drawer_.spec().brings()) {  // another's picture, for others to have the weights
+        drawer_.draw_batch({round.first, 1}, label_of, seed, stops, {});
       } else {  // as often as those who draw
         for (int i = 0; i < drawer_.spec().steps && !stops(); ++i) {
         }

@@ -2,19 +2,9 @@
 #pragma once
 
 #include "comm/agreement.h"
-#include "comm/pieces.h"
 #include "sample/draw.h"
-#include "state/state.h"
-#include "state/state_ranks.h"
 
 namespace ebb {
-
-// Where every rank has the weights, but the average of a tensor is with its owner alone: exchanges
-// weights and averages, and gives all ranks the weights that owners then have. Called again, it
-// puts everything back, bit for bit; that wants averages of fp32. Collective. Takes kLendingBytes
-// of heap and nothing of the size of a tensor.
-inline constexpr int64_t kLendingBytes = kPiecesBytes;
-void exchange_averages(State& state, const DitConfig& config, const StateRanks& ranks);
 
 // Draws in rounds, of a batch on each rank: places follow each other over the ranks, so that rank 0
 // has a round in the order of places with its own batch and then one from each other rank, which it
@@ -28,11 +18,6 @@ class SharedDrawing {
  public:
   // All must outlive it. The drawer's batch may differ between ranks: the smallest one counts.
   SharedDrawing(Drawer& drawer, Peers& peers) : drawer_(drawer), peers_(peers) {}
-
-  // Draws with the averages, by a sampler of raw weights. Whatever drawing ends with, the state is
-  // then what it was, unless a rank is lost.
-  void lend_averages(State& state, const DitConfig& config, const StateRanks& ranks);
-  bool state_is_back() const { return back_; }
 
   // Collective. As Drawer::draw, with the same result on all ranks. label_of and watch are called
   // on the rank that draws, take on rank 0 alone, stop on all. Where one of them fails, or the
@@ -50,8 +35,6 @@ class SharedDrawing {
 
   Drawer& drawer_;
   Peers& peers_;
-  std::function<void()> exchange_;  // of weights and averages
-  bool back_ = true;
   Attempt attempt_;
   uint64_t ended_ = 0;  // why all ranks leave, once it is agreed
 };

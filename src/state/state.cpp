@@ -211,10 +211,6 @@ void State::read_stored(const StateTensor& t, int64_t offset, void* bytes, int64
   memory_.read(bytes, plan_, t.values, offset, count);
 }
 
-void State::write_stored(const StateTensor& t, int64_t offset, const void* bytes, int64_t count) {
-  memory_.write(plan_, t.values, offset, bytes, count);
-}
-
 void State::read_as_filed(const StateTensor& t, int64_t offset, void* bytes, int64_t count) const {
   if (t.is_mask()) return read_mask(t, offset, static_cast<uint8_t*>(bytes), count);
   constexpr auto kSize = static_cast<int64_t>(sizeof(float));

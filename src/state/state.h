@@ -64,7 +64,6 @@ class State {
 
   // Bytes [offset, offset + count) of the buffer that has its name, as they are.
   void read_stored(const StateTensor& tensor, int64_t offset, void* bytes, int64_t count) const;
-  void write_stored(const StateTensor& tensor, int64_t offset, const void* bytes, int64_t count);
 
   // Bytes [offset, offset + count) of what files have of it. A part of numbers begins at a multiple
   // of kMomentBlock of them.

@@ -20,9 +20,11 @@ OwnerOf owners_of(const DitConfig& config, const StepSpec& step) {
   for (const ParamSpec& param : params) {
     const int has = first.stage_of(param.layer);
     const int owner = param.trained() ? by_number[trained++] : has;
-    // Every group computes with the weights, but of split ones only the owner has the lower half.
+    // Every group has the weights, unless they lie with their owner, as the lower half of split ones
+    // does.
     const bool split = step.update && step.choices.storage.splits(param);
-    by_name[param.name] = {split ? owner : has, owner};
+    const bool away = split || step.choices.shard == Shard::weights;
+    by_name[param.name] = {away ? owner : has, owner};
   }
   return [by_name = std::move(by_name)](const std::string& tensor) {
     if (const auto weight = by_name.find(tensor); weight != by_name.end()) {

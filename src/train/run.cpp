@@ -164,31 +164,13 @@ void TrainingRun::save(const std::filesystem::path& path) const {
 Drawn TrainingRun::draw(int64_t count, const Drawer::LabelOf& label_of, uint64_t seed,
                         const Drawer::Take& take, const Drawer::Stop& stop,
                         const Drawer::Watch& watch) {
-  Drawer drawer(planned_.plans, *planned_.sampler, o_.config, session_.device(), session_.memory());
-  const Drawn drawn = ranks_ ? draw_together(drawer, count, label_of, seed, take, stop, watch)
-                             : drawer.draw(count, label_of, seed, take, stop, watch);
+  Drawer drawer(planned_.plans, *planned_.sampler, o_.config, session_.device(), session_.memory(),
+                ranks_ ? &ranks_->peers : nullptr);
+  const Drawn drawn =
+      ranks_ ? SharedDrawing(drawer, ranks_->peers).draw(count, label_of, seed, take, stop, watch)
+             : drawer.draw(count, label_of, seed, take, stop, watch);
   drawn_peak_ = std::max(drawn_peak_, drawer.peak_bytes());
   return drawn;
-}
-
-// Where no rank has all averages, the sampler was planned with raw weights in their place.
-Drawn TrainingRun::draw_together(Drawer& drawer, int64_t count, const Drawer::LabelOf& label_of,
-                                 uint64_t seed, const Drawer::Take& take, const Drawer::Stop& stop,
-                                 const Drawer::Watch& watch) {
-  SharedDrawing shared(drawer, ranks_->peers);
-  const bool averaged = o_.sampler && o_.sampler->weights_prefix == kAverage;
-  if (averaged && planned_.sampler->weights_prefix.empty()) {
-    shared.lend_averages(state(), o_.config, *ranks_);
-  }
-  const bool was_sound = std::exchange(sound_, false);  // weights and averages are exchanged
-  try {
-    const Drawn drawn = shared.draw(count, label_of, seed, take, stop, watch);
-    sound_ = was_sound;
-    return drawn;
-  } catch (...) {
-    sound_ = was_sound && shared.state_is_back();
-    throw;
-  }
 }
 
 std::vector<std::string> TrainingRun::take_notes() {

@@ -76,9 +76,6 @@ class TrainingRun {
   bool updates_early() const;
   Peers* peers() const { return ranks_ ? &ranks_->peers : nullptr; }
   void run_step(const Scalars& scalars);
-  Drawn draw_together(Drawer& drawer, int64_t count, const Drawer::LabelOf& label_of, uint64_t seed,
-                      const Drawer::Take& take, const Drawer::Stop& stop,
-                      const Drawer::Watch& watch);
   std::string first_not_finite() const;
   void not_finite(float loss, float norm);
 

@@ -1,0 +1,87 @@
+#include "model/sums.h"
+
+#include <algorithm>
+
+#include "model/chain.h"
+#include "model/tree.h"
+
+namespace ebb {
+
+Sums::Sums(Builder& b, Messages& messages, const StepSpec& step,
+           const std::vector<ParamSpec>& specs)
+    : b_(b),
+      messages_(messages),
+      place_(step.place),
+      shard_(step.choices.shard),
+      owners_(owners(specs, step.place, step.choices.shard)) {
+  size_t next = 0;
+  for (const ParamSpec& spec : specs) {
+    if (spec.trained()) owner_[spec.name] = owners_[next++];
+  }
+}
+
+Buf Sums::declare_whole(const ParamSpec& spec, Buf like) {
+  return b_.declare_numbered(
+      {"grad." + spec.name, spec.layer, Purpose::gradient, b_.type(like), b_.shape(like)});
+}
+
+void Sums::begin_loss(Buf loss) {
+  if (!loss_begins_elsewhere()) return;
+  messages_.receive({"loss", loss, place_.in_group(place_.group() - 1), kLosses});
+}
+
+// Along the groups, back again, and then to the stages before.
+void Sums::share_loss(Buf loss) {
+  const int stage = place_.stage(), last = place_.pipe - 1;
+  if (stage == last) {
+    const Message on{"loss", loss, place_.in_group(place_.group() + 1), kLosses};
+    const Message back{"loss", loss, place_.in_group(place_.group() - 1), kLosses};
+    if (!place_.last_group()) messages_.send(on);
+    messages_.wait_for_sends();
+    if (!place_.last_group()) messages_.receive(on);
+    if (!place_.first_group()) messages_.send(back);
+  } else {
+    messages_.receive({"loss", loss, place_.rank + 1, kLosses});
+  }
+  if (stage > 0) messages_.send({"loss", loss, place_.rank - 1, kLosses});
+}
+
+void Sums::share_norms(Buf norms) {
+  // The tensors of a rank follow each other. Each message has a view of its own.
+  const auto part = [&](int rank) {
+    const auto first = std::find(owners_.begin(), owners_.end(), rank);
+    const auto count = std::count(owners_.begin(), owners_.end(), rank);
+    return count > 0 ? b_.view(norms, {count}, first - owners_.begin(), 0) : Buf{};
+  };
+  const auto each_peer = [&](auto body) {
+    for (int away = 1; away < place_.ranks(); ++away) {
+      const int peer = (place_.rank + away) % place_.ranks();
+      if (!to_all() || peer / place_.pipe == place_.group()) body(peer);
+    }
+  };
+  std::vector<Message> coming;
+  each_peer([&](int peer) {
+    if (const Buf theirs = part(peer)) {
+      coming.push_back({"norms", theirs, peer, kNormSums});
+      messages_.receive_begin(coming.back());
+    }
+  });
+  each_peer([&](int peer) {
+    if (const Buf own = part(place_.rank)) messages_.send({"norms", own, peer, kNormSums});
+  });
+  for (const Message& m : coming) messages_.receive_end(m);
+}
+
+Messages::Ring Sums::ring_from(int rank) const {
+  const int before = place_.in_group(place_.group() - 1);
+  const int next = place_.in_group(place_.group() + 1);
+  return {before, next, place_.rank == rank, next == rank};
+}
+
+std::unique_ptr<Sums> sums_of(Builder& b, Messages& messages, const StepSpec& step,
+                              const std::vector<ParamSpec>& specs) {
+  if (step.leaves > 0) return std::make_unique<Tree>(b, messages, step, specs);
+  return std::make_unique<Chain>(b, messages, step, specs);
+}
+
+}  // namespace ebb
