@@ -28,7 +28,6 @@ TrainOptions options_of(Settings& s, const Source* source, int64_t budget) {
   options.budget_bytes = budget;
   options.step.place = resolve_place(s, nullptr);
   options.step.leaves = resolve_leaves(s, options.step.place);
-  leave_out_pictures(s, options);
   return options;
 }
 

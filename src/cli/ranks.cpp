@@ -124,21 +124,6 @@ int resolve_leaves(const Settings& s, const RankPlace& place) {
   return leaves;
 }
 
-void leave_out_pictures(const Settings& s, TrainOptions& o) {
-  if (o.step.place.pipe == 1 || o.sample_every == 0) return;
-  const RankPlace& place = o.step.place;
-  if (s.said("sample-every")) {
-    fail(Exit::usage,
-         fmt::format(
-             "--sample-every {} contradicts --ranks {}: no stage has the whole model to draw with",
-             s.sample_every, layout_text({place.data, place.pipe})),
-         "leave --sample-every out; ebb sample draws from every checkpoint");
-  }
-  o.sample_every = 0;
-  o.sampler.reset();
-  o.fewer_pictures = "pictures: none while stages train; ebb sample draws from every checkpoint";
-}
-
 MeasuredMachine resolve_machine_together(const Settings& s, Peers& peers) {
   // The CPUs are for all ranks of this host.
   if (s.threads == 0) {

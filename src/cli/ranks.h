@@ -28,10 +28,6 @@ RankPlace resolve_place(const Settings& settings, const Peers* peers);
 // How gradients are summed there, by --sum: the leaves of a tree, or 0.
 int resolve_leaves(const Settings& settings, const RankPlace& place);
 
-// Stages of a pipeline do not draw while they train: nothing is, or what the user asked for is
-// refused. `options` has its place.
-void leave_out_pictures(const Settings& settings, TrainOptions& options);
-
 // Collective: the machine that rank 0 measures, so that all plan alike.
 MeasuredMachine resolve_machine_together(const Settings& settings, Peers& peers);
 

@@ -66,7 +66,6 @@ TrainOptions options_of(Settings& s, const DataInfo& info, const Origin* origin,
   options.budget_bytes = budget;
   options.step.place = place;
   options.step.leaves = resolve_leaves(s, place);
-  leave_out_pictures(s, options);
   if (origin != nullptr) agree(options, *origin);
   if (options.pruning && !place.alone()) {
     fail(Exit::usage,

@@ -16,7 +16,8 @@ struct Layout {
 
 inline constexpr int kMostRanks = 4096;
 
-// "data=4", "pipe=2", "data=2,pipe=2"; "auto": none, for the planner to choose. Fails with Exit::usage.
+// "data=4", "pipe=2", "data=2,pipe=2"; "auto": none, for the planner to choose. Fails with
+// Exit::usage.
 std::optional<Layout> parse_layout(const std::string& text, const std::string& where);
 std::string layout_text(const Layout& layout);
 

@@ -136,6 +136,7 @@ class Search {
   Search(const std::vector<LiveBlock>& blocks, const PackingSpace& space)
       : blocks_(blocks),
         placer_(blocks, space),
+        work_(kWork / space.haste),
         bound_(liveness_bound(blocks)),
         peak_op_(fullest_op(blocks)) {
     for (size_t i = 0; i < blocks.size(); ++i) {
@@ -200,7 +201,7 @@ class Search {
     std::stable_sort(small.begin(), small.end(),
                      [&](int a, int b) { return blocks_[a].size > blocks_[b].size; });
     const std::vector<int> start = large;
-    for (uint32_t round = 0; !done() && placer_.work() < kWork && round < kRounds; ++round) {
+    for (uint32_t round = 0; !done() && placer_.work() < work_ && round < kRounds; ++round) {
       if (round % kRestart == kRestart - 1) {
         large = start;
       }
@@ -233,6 +234,7 @@ class Search {
 
   const std::vector<LiveBlock>& blocks_;
   Placer placer_;
+  const int64_t work_;
   const int64_t bound_;
   const int peak_op_;
   std::vector<int> all_;

@@ -28,6 +28,8 @@ int fullest_op(const std::vector<LiveBlock>& blocks);  // the first op at which 
 struct PackingSpace {
   int64_t start = 0;
   int64_t piece_bytes = Limits{}.piece_bytes;  // as a device has it
+  // Of the orders that are tried where the first few leave gaps: one part in so many.
+  int haste = 1;
 };
 
 // Greedy first; where that is above the bound, a search over orders of placement. The result

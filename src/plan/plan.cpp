@@ -111,13 +111,14 @@ std::vector<LiveBlock> places(const Program& program, const std::vector<Lifetime
   return blocks;
 }
 
-Plan make_plan(Program program, const Residents& residents, Ends ends, const Limits& limits) {
+Plan make_plan(Program program, const Residents& residents, Ends ends, const Limits& limits,
+               int haste) {
   Plan plan;
   plan.lives = lifetimes(program);
   const std::vector<int> place = shared_places(program, plan.lives);
   plan.held = held_lives(plan.lives, place);
   const std::vector<LiveBlock> blocks = places(program, plan.lives, place, limits);
-  const Packing packing = pack(blocks, {ends.memory, limits.piece_bytes});
+  const Packing packing = pack(blocks, {ends.memory, limits.piece_bytes, haste});
   plan.offsets.resize(program.buffers.size());
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
@@ -163,7 +164,7 @@ int64_t PlanSet::total_away_bytes() const {
   return std::accumulate(away_bytes.begin(), away_bytes.end(), int64_t{0});
 }
 
-PlanSet make_plans(std::vector<Program> programs, const Limits& limits) {
+PlanSet make_plans(std::vector<Program> programs, const Limits& limits, int haste) {
   Residents residents;
   Ends ends;
   for (const Program& program : programs) {
@@ -173,7 +174,7 @@ PlanSet make_plans(std::vector<Program> programs, const Limits& limits) {
   PlanSet set;
   set.limits = limits;
   for (Program& program : programs) {
-    set.plans.push_back(make_plan(std::move(program), residents, ends, limits));
+    set.plans.push_back(make_plan(std::move(program), residents, ends, limits, haste));
     const Plan& plan = set.plans.back();
     set.arena_bytes = std::max(set.arena_bytes, plan.bytes);
     set.away_bytes.resize(std::max(set.away_bytes.size(), plan.away_bytes.size()));

@@ -45,8 +45,9 @@ struct PlanSet {
   int64_t total_away_bytes() const;                // beyond all lanes
 };
 
-// Fails with Exit::budget where a buffer is larger than a piece of the device's memory.
-PlanSet make_plans(std::vector<Program> programs, const Limits& limits = {});
+// Fails with Exit::budget where a buffer is larger than a piece of the device's memory. `haste`: of
+// packing, for one of so many plans that are made together.
+PlanSet make_plans(std::vector<Program> programs, const Limits& limits = {}, int haste = 1);
 
 // Memory that the plans themselves take, and an executor of each: of every op and every buffer.
 int64_t bookkeeping_bytes(const Op& op);

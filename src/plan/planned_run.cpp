@@ -145,7 +145,7 @@ class Planner {
       return programs;
     };
     if (!spec_.sampler) {
-      made.plans = make_plans(step(), machine_.limits());
+      made.plans = make_plans(step(), machine_.limits(), made.step.place.ranks());
       return made;
     }
     // Pictures are drawn in the step's bytes, as many at a time as fit there.
@@ -159,7 +159,7 @@ class Planner {
       for (Program& p : sampler_programs(spec_.config, *made.sampler, *machine_.device)) {
         programs.push_back(std::move(p));
       }
-      made.plans = make_plans(std::move(programs), machine_.limits());
+      made.plans = make_plans(std::move(programs), machine_.limits(), made.step.place.ranks());
       if (batch == 1 || made.plans.arena_bytes <= made.step_plan().bytes) return made;
     }
   }
@@ -218,13 +218,21 @@ PlannedSampling plan_sampling(const SamplingSpec& spec, const Machine& machine) 
 
 double drawing_seconds(const DitConfig& config, SamplerSpec sampler, int64_t samples,
                        const Machine& machine) {
-  sampler.batch = std::min(samples, sampler.batch);
+  const int64_t own = (samples + sampler.place.ranks() - 1) / sampler.place.ranks();
+  sampler.batch = std::min(own, sampler.batch);
   double once = 0;
   for (const Program& program : sampler_programs(config, sampler, *machine.device)) {
-    once +=
-        (program.name == kSamplerProgram ? sampler.steps : 1) * predicted_seconds(program, machine);
+    // Weights are on their way while the layers before them work.
+    double bringing = 0;
+    for (const Op& op : program.ops) {
+      const auto* exchange = std::get_if<Exchange>(&op.params);
+      if (exchange == nullptr || exchange->sends() || !exchange->begins()) continue;
+      bringing += machine.link.seconds(exchange->bytes());
+    }
+    once += (program.name == kSamplerProgram ? sampler.steps : 1) *
+            std::max(bringing, predicted_seconds(program, machine));
   }
-  const int64_t batches = (samples + sampler.batch - 1) / sampler.batch;
+  const int64_t batches = (own + sampler.batch - 1) / sampler.batch;
   return static_cast<double>(batches) * once;
 }
 

@@ -182,9 +182,17 @@ class Profiler {
     const Program program = write_step(sampled, written, *machine_.device);
     note_looking(program);
 
-    // Which blocks' sums end with a rank is a matter of the whole model: they count as there all
-    // along.
-    const Stages stages(program, 2 * blocks + 3, machine_, !all_gradients_ && !shared_);
+    // Which blocks' sums end with a rank, and which weights are brought to it, is a matter of the
+    // whole model: the sums count as there all along, and so does the most that is on its way.
+    const auto on_its_way = [](const Buffer& b) { return b.purpose == Purpose::exchange; };
+    const Stages stages(program, 2 * blocks + 3, machine_, [&](const Buffer& b) {
+      const bool gradient = b.purpose == Purpose::gradient;
+      return !on_its_way(b) && (!gradient || (!all_gradients_ && !shared_));
+    });
+    if (p_.shapes.empty()) {
+      state_ += LiveBytes(program, machine_.limits(), on_its_way)
+                    .most(0, static_cast<int>(program.ops.size()));
+    }
     Profile::OfShape made;
     for (int64_t i = 0; i < std::ssize(p_.options); ++i) {
       made.forward.push_back(stages.stage(1 + ends + i));

@@ -25,14 +25,19 @@ void RankSum::add(int rank, const PlannedRun& made, const Machine& machine) {
   const Program& program = made.step_plan().program;
   fits_ = fits_ && made.fits;
   bytes_[rank] = {made.process_bytes(), made.plans.arena_bytes, 0};
-  exchanges_[rank] = exchanges_of(program);
+  steps_[rank] = exchanges_of(program);
+  if (made.sampler) drawings_[rank] = exchanges_of(made.plans.at(kSamplerProgram).program);
   scripts_[rank] = script_of(program, machine);
 }
 
 void RankSum::finish(PlannedRun& own, const Machine& machine) {
-  std::vector<const Program*> all;
-  for (const Program& each : exchanges_) all.push_back(&each);
-  const std::vector<int64_t> sent = check_ranks(all);
+  const auto check = [](const std::vector<Program>& programs) {
+    std::vector<const Program*> all;
+    for (const Program& each : programs) all.push_back(&each);
+    return check_ranks(all);
+  };
+  const std::vector<int64_t> sent = check(steps_);
+  check(drawings_);
   for (size_t r = 0; r < sent.size(); ++r) bytes_[r].sent_bytes = sent[r];
   own.seconds = step_seconds(scripts_, machine.link);
   own.fits = fits_;

@@ -11,7 +11,7 @@ namespace ebb {
 // Of each rank's plan only what that needs is kept.
 class RankSum {
  public:
-  explicit RankSum(int ranks) : bytes_(ranks), exchanges_(ranks), scripts_(ranks) {}
+  explicit RankSum(int ranks) : bytes_(ranks), steps_(ranks), drawings_(ranks), scripts_(ranks) {}
 
   void add(int rank, const PlannedRun& made, const Machine& machine);
 
@@ -21,7 +21,7 @@ class RankSum {
  private:
   bool fits_ = true;
   std::vector<RankBytes> bytes_;
-  std::vector<Program> exchanges_;
+  std::vector<Program> steps_, drawings_;  // what they exchange, of every rank
   std::vector<RankScript> scripts_;
 };
 

@@ -87,6 +87,7 @@ class StagedSearch {
     StepSpec alone = c_.spec;
     alone.place = {};
     alone.batch = 1;
+    alone.leaves = 0;
     alone.update = false;
     const Program program = write_step(c_.config, alone, *c_.machine.device);
     const ProgramTime time(program, c_.machine);
@@ -160,7 +161,7 @@ class StagedSearch {
     const Limits limits = c_.machine.limits();
     int64_t resident = 0;
     for (const Buffer& b : program.buffers) resident += b.resident ? limits.aligned(b.bytes()) : 0;
-    const LiveBytes live(program, limits, true);
+    const LiveBytes live(program, limits, [](const Buffer&) { return true; });
     return resident + live.most(0, static_cast<int>(program.ops.size()));
   }
 

@@ -7,14 +7,13 @@
 
 namespace ebb {
 
-LiveBytes::LiveBytes(const Program& program, const Limits& limits, bool count_gradients)
+LiveBytes::LiveBytes(const Program& program, const Limits& limits, const Counts& counts)
     : at_(program.ops.size() + 1), across_(program.ops.size() + 1) {
   const std::vector<Lifetime> lives = lifetimes(program);
   const std::vector<Lifetime> held = held_lives(lives, shared_places(program, lives));
   for (size_t i = 0; i < lives.size(); ++i) {
     const Buffer& b = program.buffers[i];
-    const bool counted = !b.resident && (b.purpose != Purpose::gradient || count_gradients);
-    if (lives[i].empty() || !counted) continue;
+    if (lives[i].empty() || b.resident || !counts(b)) continue;
     const int64_t bytes = limits.aligned(b.bytes());
     at_[held[i].begin] += bytes;
     at_[held[i].end] -= bytes;
@@ -58,10 +57,11 @@ std::vector<int64_t> own_bytes(const Program& program) {
 
 }  // namespace
 
-Stages::Stages(const Program& program, int64_t stages, const Machine& machine, bool count_gradients)
+Stages::Stages(const Program& program, int64_t stages, const Machine& machine,
+               const LiveBytes::Counts& counts)
     : marks_(program.marks),
       stages_(stages),
-      live_(program, machine.limits(), count_gradients),
+      live_(program, machine.limits(), counts),
       time_(program, machine),
       own_(own_bytes(program)) {
   marks_.push_back(static_cast<int>(program.ops.size()));

@@ -1,6 +1,7 @@
 // A written step, looked at stage by stage: for profile.cpp and keep_options.cpp.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "plan/machine.h"
@@ -11,7 +12,8 @@ namespace ebb {
 // Bytes alive at each op, and across the boundary before it, of what counts.
 class LiveBytes {
  public:
-  LiveBytes(const Program& program, const Limits& limits, bool count_gradients);
+  using Counts = std::function<bool(const Buffer& b)>;  // asked of those that are not resident
+  LiveBytes(const Program& program, const Limits& limits, const Counts& counts);
 
   // Alive on both sides of the boundary before `op`.
   int64_t across(int op) const { return across_[op]; }
@@ -25,7 +27,8 @@ class LiveBytes {
 // part of the batch; memory is looked at in the first, which is the largest.
 class Stages {
  public:
-  Stages(const Program& program, int64_t stages, const Machine& machine, bool count_gradients);
+  Stages(const Program& program, int64_t stages, const Machine& machine,
+         const LiveBytes::Counts& counts);
 
   Stage stage(int64_t index) const;
   int64_t own_bytes_of(int64_t index) const {

@@ -173,11 +173,15 @@ Technique shard_technique() {
     if (c.shard != Shard::off) d.shard = c.shard;
   };
   t.offer = [](const Choices& before, const SearchCase& c) {
-    const bool can = c.spec.place.data > 1 && c.spec.group_lasso == 0;
-    return each_of<Shard>(
-        before,
-        can ? std::vector{Shard::off, Shard::grads, Shard::weights} : std::vector{Shard::off},
-        c.decisions.shard, [](Choices& made) -> Shard& { return made.shard; });
+    std::vector<Shard> kinds = {Shard::off};
+    if (c.spec.place.data > 1 && c.spec.group_lasso == 0) kinds.push_back(Shard::grads);
+    // Batch by batch all weights would be brought for every micro-batch.
+    const bool again = c.spec.place.pipe == 1 && !before.layer_major &&
+                       (accumulates(c.spec, before.micro_batch) || c.spec.segments().size() > 1);
+    if (kinds.size() > 1 && !again) kinds.push_back(Shard::weights);
+    if (again && c.decisions.shard == Shard::weights) return std::vector<Choices>();
+    return each_of<Shard>(before, kinds, c.decisions.shard,
+                          [](Choices& made) -> Shard& { return made.shard; });
   };
   t.setting = [](const DitConfig&, const StepSpec& spec) -> std::string {
     if (spec.choices.shard == Shard::off) return "";
