@@ -48,9 +48,23 @@ TEST_F(CliRanks, EveryLayoutGivesTheBitsOfOneProcess) {
   train_over(2, "chain", 4, {"--ranks", "data=2", "--shard", "off"});
   train_over(4, "shared", 4, {"--ranks", "data=4", "--shard", "grads"});
   train_over(3, "stages", 4, {"--ranks", "pipe=3", "--micro-batch", "2"});
-  for (const char* name : {"chain", "shared", "stages"}) {
+  train_over(3, "brought", 4, {"--ranks", "data=3", "--shard", "weights"});
+  for (const char* name : {"chain", "shared", "stages", "brought"}) {
     EXPECT_EQ(tensors("one", 4), tensors(name, 4)) << name;
   }
+}
+
+TEST_F(CliRanks, ATreeOfSumsHasItsBitsOnAnyOfThem) {
+  const Args tree = {"--sum", "tree:4"};
+  succeed(training("one", settings(4) + tree + Args{"--micro-batch", "1"}));
+  train_over(2, "groups", 4, tree + Args{"--ranks", "data=2"});
+  train_over(4, "both", 2, tree + Args{"--ranks", "data=2,pipe=2", "--micro-batch", "1"});
+  train_over(4, "both", 4, {"--ranks", "data=4", "--shard", "weights", "--resume"});
+  for (const char* name : {"groups", "both"}) {
+    EXPECT_EQ(tensors("one", 4), tensors(name, 4)) << name;
+  }
+  succeed(training("chain", settings(4)));
+  EXPECT_NE(tensors("one", 4), tensors("chain", 4));
 }
 
 TEST_F(CliRanks, AnyNumberGoesOnWithWhatOthersSaved) {
@@ -71,12 +85,13 @@ TEST_F(CliRanks, RoundedStorageToo) {
 TEST_F(CliRanks, PicturesAreThoseOfOneProcess) {
   const Args pictures = {"--sample-every", "2", "--count", "3", "--sample-steps", "4"};
   succeed(training("one", settings(2) + pictures));
-  for (const char* shard : {"off", "grads"}) {
-    train_over(3, shard, 2, pictures + Args{"--shard", shard});
-    EXPECT_EQ(file("one/samples/step-000000002.png"),
-              file(std::string(shard) + "/samples/step-000000002.png"));
-    EXPECT_EQ(tensors("one", 2), tensors(shard, 2)) << "after drawing";
-  }
+  const auto expect_same = [&](const std::string& name, const Args& more) {
+    train_over(3, name, 2, pictures + more);
+    EXPECT_EQ(file("one/samples/step-000000002.png"), file(name + "/samples/step-000000002.png"));
+    EXPECT_EQ(tensors("one", 2), tensors(name, 2)) << "after drawing";
+  };
+  for (const char* shard : {"off", "grads", "weights"}) expect_same(shard, {"--shard", shard});
+  expect_same("stages", {"--ranks", "pipe=3"});
 }
 
 TEST_F(CliRanks, ASignalToOneStopsAllAfterTheSameStepSaved) {
@@ -116,7 +131,11 @@ TEST_F(CliRanks, WhatRanksCannotDoIsRefusedByName) {
   refused(1, {"--ranks", "data=2"}, {"--ranks", "2 processes"});
   refused(2, {"--ranks", "data=3"}, {"--ranks", "3 processes", "found 2"});
   refused(2, {"--ranks", "pipe=2", "--order", "layer"}, {"--order layer", "pipe=2"});
-  refused(2, {"--ranks", "pipe=2", "--sample-every", "1"}, {"--sample-every", "pipe=2"});
+  refused(4, {"--ranks", "data=2,pipe=2"}, {"--sum chain", "data=2,pipe=2"});
+  refused(3, {"--sum", "tree:4"}, {"--sum tree:4", "data=3"});
+  refused(1, {"--sum", "tree:3"}, {"--sum", "tree:3", "power of two"});
+  refused(1, {"--sum", "tree:16"}, {"--sum tree:16", "--batch"});
+  refused(1, {"--sum", "tree:2", "--release", "on"}, {"--sum tree:2", "--release on"});
   refused(2, {"--release", "on"}, {"--release on", "data=2"});
   refused(2, {"--micro-batch", "2", "--order", "batch"}, {"--order batch", "data=2"});
   refused(2, {"--batch", "1"}, {"--ranks", "--batch"});

@@ -57,9 +57,9 @@ class RankDrawing : public RankRuns {
         EXPECT_EQ(first * kEach, std::ssize(all));
         all.insert(all.end(), values, values + n * kEach);
       };
-      const auto label = [&](int64_t place) {
-        EXPECT_LT(place, count);
-        return label_of(place);
+      const auto label = [&](int64_t at) {
+        EXPECT_LT(at, count);
+        return label_of(at);
       };
       EXPECT_EQ(run.draw(count, label, 11, take, [] { return false; }, {}), Drawn::all);
     });

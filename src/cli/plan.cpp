@@ -68,12 +68,15 @@ int run_plan(Settings s) {
     return print_largest(run_spec(options, source), largest_batch(with_batch, inside(machine)),
                          s.json);
   }
-  TrainingPlan plan = plan_with_folder(machine, options, data, Floor::known);
+  // What a smaller budget would do takes a plan of every rank for each way.
+  constexpr int kFewRanks = 8;
+  const Floor floor = options.step.place.ranks() <= kFewRanks ? Floor::known : Floor::left_out;
+  TrainingPlan plan = plan_with_folder(machine, options, data, floor);
   const std::string fewer =
       afford_pictures(options, pictures_given(s), inside(plan).planned, inside(machine));
   if (!fewer.empty()) {
     options.fewer_pictures = fewer;
-    plan = plan_with_folder(machine, options, data, Floor::known);
+    plan = plan_with_folder(machine, options, data, floor);
   }
   fmt::print("{}", s.json ? plan.json() + "\n" : plan.text());
   if (!s.csv.empty()) {

@@ -33,7 +33,7 @@ class Passes {
   // Every gradient made. Losses are told the first time.
   void run(const PassResults& results);
 
-  const std::vector<Buf>& block_inputs() const { return inputs_; }
+  const std::vector<Buf>& between_blocks() const { return inputs_; }
 
  private:
   // One of the parts, and how far its micro-batches have come.

@@ -150,7 +150,7 @@ class StepWriter {
         homes[b.id] = offload.home(offload.takes(spec, b_.program().buffer(b).purpose));
       }
     }
-    for (const Buf x : passes_.block_inputs()) {
+    for (const Buf x : passes_.between_blocks()) {
       homes[b_.program().root(x).id] = offload.home(offload.inputs);
     }
     return homes;

@@ -80,11 +80,6 @@ void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
                 "result",
                 "leave --grad-precision out: --shard grads saves more");
   }
-  if (d.ema.value_or(DType::f32) != DType::f32) {
-    contradicts("--ema-precision bf16",
-                "ranks draw pictures with the average in the place of the weights, and back",
-                "leave --ema-precision out: --shard grads saves more");
-  }
   if (shards && spec.group_lasso > 0) {
     contradicts("--shard with --group-lasso", "a structure's tensors lie with several ranks",
                 "give --shard off, or --l1 instead");

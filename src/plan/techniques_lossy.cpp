@@ -65,10 +65,10 @@ Technique precision_technique() {
 }
 
 Technique gradients_technique() {
-  Technique t = stored_as("gradients", "grad-precision", "how the gradients of matrices are stored",
-                          {{"grad16", true, false, false}}, kBf16OrNot, &Decisions::gradient,
-                          &Storage::gradient,
-                          [](const StepSpec& spec) { return spec.update && spec.place.alone(); });
+  Technique t = stored_as(
+      "gradients", "grad-precision", "how the gradients of matrices are stored",
+      {{"grad16", true, false, false}}, kBf16OrNot, &Decisions::gradient, &Storage::gradient,
+      [](const StepSpec& spec) { return spec.update && spec.place.alone() && spec.leaves == 0; });
   t.rows = [](int64_t) -> std::vector<ComparedRow> {
     return {{"bf16 gradients", {{"grad-precision", "bf16"}}}};
   };
@@ -101,10 +101,9 @@ Technique moments_technique() {
 }
 
 Technique average_technique() {
-  Technique t =
-      stored_as("average", "ema-precision", "how the averaged matrices are stored",
-                {{"ema16", true, true}}, kBf16OrNot, &Decisions::ema, &Storage::ema,
-                [](const StepSpec& spec) { return spec.update && spec.ema && spec.place.alone(); });
+  Technique t = stored_as("average", "ema-precision", "how the averaged matrices are stored",
+                          {{"ema16", true, true}}, kBf16OrNot, &Decisions::ema, &Storage::ema,
+                          [](const StepSpec& spec) { return spec.update && spec.ema; });
   t.of_state = true;
   t.rows = [](int64_t) -> std::vector<ComparedRow> {
     return {{"bf16 average", {{"ema-precision", "bf16"}}},
