@@ -174,9 +174,12 @@ TEST(RankPrograms, APipelineHasTheBitsOfOne) {
     while (config.depth() < 4) config.blocks.push_back(config.blocks.back());
     StepSpec spec = updating(0.05f, kBatch);
     if (fed) spec.feeding = {true, DType::u8, true, 0};
-    const Choices choices{.micro_batch = micro_batch, .storage = storage};
+    Choices choices{.micro_batch = micro_batch, .storage = storage};
     const Bits alone = run_with(config, spec, {.storage = storage});
-    Ranks(config, spec, choices, pipeline(config, stages), Shard::off).expect_same_as(alone);
+    for (const bool late : {false, true}) {
+      choices.late_matrices = late;
+      Ranks(config, spec, choices, pipeline(config, stages), Shard::off).expect_same_as(alone);
+    }
   };
   expect_exact(Objective::ddpm, 2, 2, false, {});
   expect_exact(Objective::ddpm, 4, 1, false, {});
@@ -213,7 +216,9 @@ TEST(RankPrograms, ATreeHasTheBitsOfItsLeaves) {
   }
   for (const Shard shard : {Shard::off, Shard::grads, Shard::weights}) {
     Ranks(config, spec, one, pipeline(config, 2, 2), shard).expect_same_as(alone);
-    Ranks(config, spec, two, pipeline(config, 3, 4), shard).expect_same_as(alone);
+    Choices late = two;
+    late.late_matrices = true;
+    Ranks(config, spec, late, pipeline(config, 3, 4), shard).expect_same_as(alone);
   }
 }
 

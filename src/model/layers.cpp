@@ -204,6 +204,14 @@ void LinearLayer::backward_params_only(Builder& b, const std::string& label, Buf
 }
 
 void LinearLayer::add_gradients(Builder& b, const std::string& label, Buf dy, Buf x) const {
+  if (!params_->puts_off()) return emit_gradients(b, label, dy, x);
+  params_->put_off([layer = *this, &b, label, dy, x, layer_name = b.scope_name()] {
+    const auto scope = b.scope(layer_name);
+    layer.emit_gradients(b, label, dy, x);
+  });
+}
+
+void LinearLayer::emit_gradients(Builder& b, const std::string& label, Buf dy, Buf x) const {
   const Linear op = sizes(0, element_count(b.shape(dy)));
   const auto [dw, begins] = params_->gradient_sum(b, name_ + ".weight");
   const Buf db = params_->gradient_sum(b, name_ + ".bias").gradient;

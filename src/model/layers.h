@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/messages.h"
@@ -60,6 +61,14 @@ class Params {
   void complete_waiting();
   void wait_for_micro_batches(bool wait) { wait_ = wait; }
 
+  // Ops that make gradients of matrices are put off: whatever else waits for a layer's backward
+  // pass comes first. Those put off since the last call, in their order, each to be called once.
+  using Late = std::vector<std::function<void()>>;
+  void put_off_gradients(bool put_off) { puts_off_ = put_off; }
+  bool puts_off() const { return puts_off_; }
+  void put_off(std::function<void()> emit) { late_.push_back(std::move(emit)); }
+  Late take_late() { return std::exchange(late_, {}); }
+
   // Gradients made so far are done with; the next pass begins with new ones.
   void forget_gradients();
 
@@ -79,7 +88,8 @@ class Params {
   PurposeOf purpose_ = [](const ParamSpec&) { return Purpose::gradient; };
   Begin begin_;
   Release release_;
-  bool wait_ = false;
+  bool wait_ = false, puts_off_ = false;
+  Late late_;
   std::vector<std::string> waiting_;
 };
 
@@ -106,6 +116,7 @@ class LinearLayer {
   Linear sizes(int64_t rows_times_k, int64_t rows_times_n) const;
   void add_mask(std::vector<Buf>& reads) const;
   void add_gradients(Builder& b, const std::string& label, Buf dy, Buf x) const;
+  void emit_gradients(Builder& b, const std::string& label, Buf dy, Buf x) const;
   void complete() const;
   Params* params_;
   std::string name_;

@@ -143,39 +143,57 @@ void Passes::layer_by_layer() {
 
 void Passes::stage_by_stage() {
   Boundaries boundaries(b_, messages_, spec_.place);
-  std::vector<StageWork> order = stage_order(spec_.place, turns_);
+  const bool late = choices_.late_matrices;
+  std::vector<StageWork> order = stage_order(spec_.place, turns_, late);
   const auto own = [&](const StageWork& work) { return work.part < ways_.size(); };
   auto next = order.begin();
   const auto expect_next = [&] {
-    next = std::find_if(next, order.end(), own);
+    next = std::find_if(next, order.end(), [&](const StageWork& work) {
+      return own(work) && work.kind != StageWork::Kind::matrices;
+    });
     if (next != order.end()) boundaries.expect(*next, ways_[next->part].model);
     if (next != order.end()) ++next;
   };
   expect_next();
   for (Way& way : ways_) batch_.expect(way.taken, way.part);
+  params_.put_off_gradients(late);
   for (const StageWork& work : order) {
     b_.mark();
     if (!own(work)) {
-      for (const std::string& layer : stage_layers(work.forward)) bring_(layer);
+      for (const std::string& layer : stage_layers(work.kind)) bring_(layer);
       continue;
     }
-    expect_next();
-    Way& way = ways_[work.part];
-    if (work.forward) {
-      stage_forward(way, boundaries);
-      continue;
-    }
-    stage_backward(way, boundaries);
+    if (work.kind != StageWork::Kind::matrices) expect_next();
+    stage_work(ways_[work.part], work.kind, boundaries);
     const size_t behind = work.part + 1;
-    if (behind < ways_.size() && ways_[behind].segment != way.segment) end_segment();
+    const bool makes = work.kind == (late ? StageWork::Kind::matrices : StageWork::Kind::backward);
+    const bool last = behind < ways_.size() && ways_[behind].segment != ways_[work.part].segment;
+    if (makes && last) end_segment();
   }
   end_segment();
 }
 
+void Passes::stage_work(Way& way, StageWork::Kind kind, Boundaries& boundaries) {
+  switch (kind) {
+    case StageWork::Kind::forward:
+      stage_forward(way, boundaries);
+      return;
+    case StageWork::Kind::backward:
+      stage_backward(way, boundaries);
+      way.late = params_.take_late();
+      return;
+    case StageWork::Kind::matrices:
+      for (const auto& make : std::exchange(way.late, {})) make();
+      return;
+  }
+}
+
 // Of a micro-batch through the stage, in the order of their need.
-std::vector<std::string> Passes::stage_layers(bool forward) const {
+std::vector<std::string> Passes::stage_layers(StageWork::Kind kind) const {
   std::vector<std::string> layers;
+  if (kind == StageWork::Kind::matrices) return layers;
   const RankPlace& place = spec_.place;
+  const bool forward = kind == StageWork::Kind::forward;
   if (forward && place.first_stage()) layers.emplace_back(kEmbedding);
   if (!forward && place.last_stage()) layers.emplace_back(kFinalLayer);
   for (const Action& action : stage_actions(forward)) layers.push_back(layer_of(action));

@@ -52,6 +52,7 @@ class Passes {
     std::vector<Buf> x;  // the input of each block, and the last one's output
     std::vector<BlockTensors> saved;
     Dit::Gradients gradient;
+    Params::Late late = {};  // gradients of matrices, put off
   };
 
   bool starts_layers() const;
@@ -64,7 +65,8 @@ class Passes {
   void layer_by_layer();
   void stage_by_stage();
   std::vector<Action> stage_actions(bool before_turn) const;
-  std::vector<std::string> stage_layers(bool forward) const;
+  std::vector<std::string> stage_layers(StageWork::Kind kind) const;
+  void stage_work(Way& way, StageWork::Kind kind, Boundaries& boundaries);
   void act_stage(Way& way, bool before_turn);
   void stage_forward(Way& way, Boundaries& boundaries);
   void stage_backward(Way& way, Boundaries& boundaries);

@@ -4,14 +4,20 @@
 
 namespace ebb {
 
-std::vector<StageWork> stage_order(const RankPlace& place, size_t parts) {
+std::vector<StageWork> stage_order(const RankPlace& place, size_t parts, bool late) {
+  using Kind = StageWork::Kind;
   const auto behind = static_cast<size_t>(place.pipe - 1 - place.stage());
   const size_t ahead = std::min(behind, parts);
+  const auto delay = static_cast<size_t>(place.stage());
   std::vector<StageWork> order;
+  size_t made = 0;  // parts whose matrices are
   for (size_t i = 0; i < parts + ahead; ++i) {
-    if (i < parts) order.push_back({true, i});
-    if (i >= ahead) order.push_back({false, i - ahead});
+    if (i < parts) order.push_back({Kind::forward, i});
+    if (i < ahead) continue;
+    order.push_back({Kind::backward, i - ahead});
+    if (late && i - ahead >= delay) order.push_back({Kind::matrices, made++});
   }
+  while (late && made < parts) order.push_back({Kind::matrices, made++});
   return order;
 }
 
@@ -19,12 +25,12 @@ void Boundaries::expect(const StageWork& work, const Dit& model) {
   const auto begin = [&](const char* name, Buf x, int peer, Channel channel) {
     messages_.receive_begin({name, x, peer, channel});
   };
-  if (work.forward && !place_.first_stage()) {
+  if (work.kind == StageWork::Kind::forward && !place_.first_stage()) {
     inputs_.push_back(model.boundary(b_));
     begin("x", inputs_.back().x, place_.rank - 1, kActivations);
     begin("silu_c", inputs_.back().silu_c, place_.rank - 1, kActivations);
   }
-  if (!work.forward && !place_.last_stage()) {
+  if (work.kind == StageWork::Kind::backward && !place_.last_stage()) {
     gradients_.push_back(model.boundary_gradients(b_));
     begin("d.x", gradients_.back().dx, place_.rank + 1, kActivationGradients);
     begin("d.silu_c", gradients_.back().dsilu_c, place_.rank + 1, kActivationGradients);

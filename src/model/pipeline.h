@@ -10,16 +10,20 @@
 
 namespace ebb {
 
-// A micro-batch through the stage's blocks, forward or backward.
+// A micro-batch through the stage's blocks: forward; backward, for the stage before; or what is
+// left of that, the gradients of matrices, which nobody waits for.
 struct StageWork {
-  bool forward;
+  enum class Kind : uint8_t { forward, backward, matrices };
+  Kind kind;
   size_t part;
 };
 
 // One forward, one backward in turn (1F1B), after as many forwards as there are stages behind this
 // one: so many micro-batches and one wait for their way back. Micro-batches go backward in their
-// order: sums have the bits of one rank.
-std::vector<StageWork> stage_order(const RankPlace& place, size_t parts);
+// order: sums have the bits of one rank. `late`: matrices are left for where a stage would wait
+// (ZB-H1), by as many micro-batches as there are stages before this one, so that every stage has as
+// many in its hands.
+std::vector<StageWork> stage_order(const RankPlace& place, size_t parts, bool late);
 
 // What comes from the neighbours for each piece of work, asked for one piece ahead.
 class Boundaries {

@@ -18,6 +18,8 @@ struct Choices {
   Storage storage = {};
   Offload offload = {};      // needs `release`, unless it is of inputs alone
   Shard shard = Shard::off;  // over ranks
+  // Of a stage: gradients of matrices wait until the stage would (model/pipeline.h).
+  bool late_matrices = false;
 };
 
 enum class Optimizer : uint8_t { adamw, lion, adafactor };

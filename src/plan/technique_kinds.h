@@ -64,6 +64,7 @@ Technique order_technique();
 Technique release_technique();
 Technique offload_technique();
 Technique shard_technique();
+Technique stage_order_technique();
 Technique precision_technique();
 Technique gradients_technique();
 Technique moments_technique();

@@ -13,10 +13,10 @@ const char* exactness_name(Exactness kind) {
 
 const std::vector<Technique>& techniques() {
   static const std::vector<Technique> kTechniques = {
-      recompute_technique(), micro_batches_technique(), order_technique(),
-      release_technique(),   offload_technique(),       shard_technique(),
-      precision_technique(), gradients_technique(),     moments_technique(),
-      average_technique(),   optimizer_technique()};
+      recompute_technique(),   micro_batches_technique(), order_technique(),
+      release_technique(),     offload_technique(),       shard_technique(),
+      stage_order_technique(), precision_technique(),     gradients_technique(),
+      moments_technique(),     average_technique(),       optimizer_technique()};
   return kTechniques;
 }
 
@@ -58,6 +58,10 @@ void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
          "leave --shard out, or give --ranks data=N");
   }
   if (spec.leaves > 0) check_decisions_with_tree(d, spec);
+  if (spec.place.pipe == 1 && d.late_matrices.value_or(false)) {
+    fail(Exit::usage, "--stage-order zb-h1 contradicts a run without stages",
+         "leave --stage-order out, or give --ranks pipe=N");
+  }
   if (spec.place.alone()) return;
   if (spec.place.pipe > 1 && d.layer_major.value_or(false)) {
     contradicts("--order layer", "a stage takes micro-batches in turn, forward and backward",

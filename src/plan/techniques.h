@@ -24,6 +24,7 @@ struct Decisions {
   std::optional<Moments> moments;
   std::optional<Optimizer> optimizer;
   std::optional<Shard> shard;
+  std::optional<bool> late_matrices;
   std::set<std::string> allowed;
 
   bool allows(const std::string& word) const { return allowed.contains(word); }

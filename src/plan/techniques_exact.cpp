@@ -192,6 +192,23 @@ Technique shard_technique() {
   return t;
 }
 
+// What a stage does when: with the gradients of matrices where it would wait, or at once.
+Technique stage_order_technique() {
+  Technique t{"late matrices", Exactness::exact, "stage-order", "",
+              "of a pipeline: the gradients of matrices at once, or where a stage would wait"};
+  decide_by<bool>({{"1f1b", false}, {"zb-h1", true}}, &Decisions::late_matrices, t);
+  t.offer = [](const Choices& before, const SearchCase& c) {
+    return each_of<bool>(
+        before, c.spec.place.pipe > 1 ? std::vector{false, true} : std::vector{false},
+        c.decisions.late_matrices, [](Choices& made) -> bool& { return made.late_matrices; });
+  };
+  t.setting = [](const DitConfig&, const StepSpec& spec) {
+    return spec.choices.late_matrices ? "ZB-H1" : "";
+  };
+  t.of_ranks = true;
+  return t;
+}
+
 // A parameter's state goes away after its update: with release, while the next layer runs.
 Technique offload_technique() {
   Technique t{"offload", Exactness::exact, "offload"};

@@ -31,6 +31,7 @@ class Builder {
     bool outermost_;
   };
   [[nodiscard]] Scope scope(const std::string& name) { return {*this, name}; }
+  const std::string& scope_name() const { return layer_; }  // of the outermost one
 
   // Ops emitted until the end of the returned object's life run `count` times.
   class Repeated {
