@@ -132,6 +132,11 @@ TEST_F(CliRanks, WhatRanksCannotDoIsRefusedByName) {
   refused(2, {"--ranks", "data=3"}, {"--ranks", "3 processes", "found 2"});
   refused(2, {"--ranks", "pipe=2", "--order", "layer"}, {"--order layer", "pipe=2"});
   refused(4, {"--ranks", "data=2,pipe=2"}, {"--sum chain", "data=2,pipe=2"});
+  refused(4,
+          {"--ranks", "data=2,pipe=2", "--sum", "tree:2", "--shard", "weights", "--stage-order",
+           "zb-h1"},
+          {"--stage-order zb-h1", "--shard weights"});
+  refused(2, {"--stage-order", "zb-h1"}, {"--stage-order zb-h1", "stages"});
   refused(3, {"--sum", "tree:4"}, {"--sum tree:4", "data=3"});
   refused(1, {"--sum", "tree:3"}, {"--sum", "tree:3", "power of two"});
   refused(1, {"--sum", "tree:16"}, {"--sum tree:16", "--batch"});
@@ -146,6 +151,19 @@ TEST_F(CliRanks, WhatRanksCannotDoIsRefusedByName) {
   plan[0] = "plan";
   expect_refused(run(plan), 2, {"pipe=5", "4 blocks"});
   expect_refused(run(Args{"inspect", "."}, ranks(2)), 2, {"inspect", "one process"});
+}
+
+// The fastest layout that fits: stages where the state of all blocks does not.
+TEST_F(CliRanks, TheLayoutIsChosenWhereNobodyHas) {
+  const auto chosen = [&](const Args& more) {
+    Args plan = {"plan", "--model", "DiT-S/2", "--batch", "16", "--ranks", "auto:4", "--json"};
+    return json(plan + more)["layout"].get<std::string>();
+  };
+  EXPECT_EQ(chosen({"--memory", "4G", "--link", "100G,1us"}), "data=4");
+  EXPECT_EQ(chosen({"--memory", "4G", "--link", "100M,1us"}), "pipe=4");
+  succeed(training("one", settings(2)));
+  train_over(2, "open", 2, {"--link", "10M,1us"});
+  EXPECT_EQ(tensors("one", 2), tensors("open", 2));
 }
 
 TEST_F(CliRanks, APlanOfRanksNeedsNoneOfThem) {

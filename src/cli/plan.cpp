@@ -11,6 +11,7 @@
 #include "cli/this_machine.h"
 #include "cli/verbs.h"
 #include "formats/atomic_file.h"
+#include "plan/fastest_place.h"
 
 namespace ebb {
 
@@ -58,6 +59,14 @@ int run_plan(Settings s) {
   const std::optional<Data> data = data_of(s, budget);
   const Source* source = data ? &inside(*data) : nullptr;
   TrainOptions options = options_of(s, source, budget);
+  if (layout_is_open(s, options.step.place)) {
+    const auto spec_of = [&](const RankPlace& place) {
+      TrainOptions changed = options;
+      changed.step.place = place;
+      return run_spec(changed, source);
+    };
+    options.step.place = fastest_place(options.step.place, spec_of, inside(machine));
+  }
   if (!s.json) say_default_model(s);
   if (max) {
     const auto with_batch = [&](int64_t batch) {

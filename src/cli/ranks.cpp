@@ -9,6 +9,7 @@
 #include "api/impl.h"
 #include "api/resolve.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include "cli/complain.h"
 #include "cli/this_machine.h"
@@ -79,11 +80,25 @@ int run_over_ranks(const std::string& verb, OverRanks over_ranks,
   }
 }
 
+namespace {
+
+constexpr std::string_view kAutoOf = "auto:";  // so many, for plans without them
+
+}  // namespace
+
 RankPlace resolve_place(const Settings& s, const Peers* peers) {
   const std::string where = s.has("ranks") ? s.given.at("ranks") : "--ranks";
+  const bool plans = s.verb == "plan";
+  if (plans && s.ranks.starts_with(kAutoOf)) {
+    const int64_t ranks = parse_int(s.ranks.substr(kAutoOf.size()), where);
+    if (ranks < 1 || ranks > kMostRanks) {
+      fail(Exit::usage, fmt::format("{}: found {}, wanted auto:1 to auto:{}", where,
+                                    printable(s.ranks), kMostRanks));
+    }
+    return {static_cast<int>(ranks)};
+  }
   const std::optional<Layout> layout = parse_layout(s.ranks, where);
   const int started = peers != nullptr ? peers->size() : 1;
-  const bool plans = s.verb == "plan";
   const Layout chosen = layout.value_or(Layout{started});
   if (!plans && chosen.ranks() != started) {
     fail(Exit::usage,
@@ -92,13 +107,17 @@ RankPlace resolve_place(const Settings& s, const Peers* peers) {
          fmt::format("start it with mpiexec -n {} ebb {} ... (apt install mpich)", chosen.ranks(),
                      s.verb));
   }
-  if (chosen.data > s.batch) {
+  if (layout && chosen.data > s.batch) {
     fail(Exit::usage,
          fmt::format("{} {}: more ranks than the {} samples of --batch", where, layout_text(chosen),
                      s.batch),
          "each rank takes at least one sample of every batch");
   }
   return {chosen.data, chosen.pipe, peers != nullptr ? peers->rank() : 0};
+}
+
+bool layout_is_open(const Settings& s, const RankPlace& place) {
+  return !place.alone() && s.ranks.starts_with("auto");
 }
 
 int resolve_leaves(const Settings& s, const RankPlace& place) {
@@ -110,7 +129,7 @@ int resolve_leaves(const Settings& s, const RankPlace& place) {
                      layout_text({place.data, place.pipe})),
          "give --sum tree:8, or another power of two: the same bits on as many ranks or fewer");
   }
-  if (leaves > 0 && leaves % place.data != 0) {
+  if (leaves > 0 && leaves % place.data != 0 && !layout_is_open(s, place)) {
     fail(Exit::usage,
          fmt::format("--sum tree:{} contradicts --ranks {}: {} leaves do not divide by {} groups",
                      leaves, layout_text({place.data, place.pipe}), leaves, place.data),

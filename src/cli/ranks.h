@@ -25,6 +25,9 @@ int run_over_ranks(const std::string& verb, OverRanks over_ranks,
 // be there.
 RankPlace resolve_place(const Settings& settings, const Peers* peers);
 
+// Whether the planner is to choose the layout: then resolve_place() has the number of ranks alone.
+bool layout_is_open(const Settings& settings, const RankPlace& place);
+
 // How gradients are summed there, by --sum: the leaves of a tree, or 0.
 int resolve_leaves(const Settings& settings, const RankPlace& place);
 

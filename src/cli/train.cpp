@@ -13,6 +13,7 @@
 #include "cli/watched.h"
 #include "comm/agreement.h"
 #include "comm/launcher.h"
+#include "plan/fastest_place.h"
 #include "train/resume.h"
 
 namespace ebb {
@@ -38,7 +39,8 @@ namespace {
 
 // How a batch went through one process, or through other ranks, says nothing about these.
 void leave_to_planner(Settings& s, const RankPlace& place) {
-  if (!s.said("shard") && place.data == 1) s.decisions.shard = std::nullopt;
+  const bool open = layout_is_open(s, place);
+  if (!s.said("shard") && (place.data == 1 || open)) s.decisions.shard = std::nullopt;
   if (!s.said("micro-batch") && !place.alone()) s.decisions.micro_batch = std::nullopt;
 }
 
@@ -94,6 +96,14 @@ Prepared prepare(Settings& s, const MeasuredMachine& measured, const RankPlace& 
   const Source& source = inside(data);
   TrainOptions options = options_of(s, source.info(), origin ? &*origin : nullptr, budget, place);
   origin.reset();  // its header: nothing is held twice
+  if (layout_is_open(s, place)) {
+    const auto spec_of = [&](const RankPlace& other) {
+      TrainOptions changed = options;
+      changed.step.place = other;
+      return run_spec(changed, &source);
+    };
+    options.step.place = fastest_place(place, spec_of, machine);
+  }
   PlannedRun planned = plan_fitting_run(run_spec(options, &source), machine);
   const std::string fewer = afford_pictures(options, pictures_given(s), planned, machine);
   if (!fewer.empty()) {

@@ -144,7 +144,10 @@ void Passes::layer_by_layer() {
 void Passes::stage_by_stage() {
   Boundaries boundaries(b_, messages_, spec_.place);
   const bool late = choices_.late_matrices;
-  std::vector<StageWork> order = stage_order(spec_.place, turns_, late);
+  const auto begins_segment = [&](size_t part) {
+    return part > 0 && part < ways_.size() && ways_[part].segment != ways_[part - 1].segment;
+  };
+  const std::vector<StageWork> order = stage_order(spec_.place, {turns_, begins_segment, late});
   const auto own = [&](const StageWork& work) { return work.part < ways_.size(); };
   auto next = order.begin();
   const auto expect_next = [&] {
@@ -165,10 +168,8 @@ void Passes::stage_by_stage() {
     }
     if (work.kind != StageWork::Kind::matrices) expect_next();
     stage_work(ways_[work.part], work.kind, boundaries);
-    const size_t behind = work.part + 1;
     const bool makes = work.kind == (late ? StageWork::Kind::matrices : StageWork::Kind::backward);
-    const bool last = behind < ways_.size() && ways_[behind].segment != ways_[work.part].segment;
-    if (makes && last) end_segment();
+    if (makes && begins_segment(work.part + 1)) end_segment();
   }
   end_segment();
 }

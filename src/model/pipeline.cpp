@@ -4,20 +4,25 @@
 
 namespace ebb {
 
-std::vector<StageWork> stage_order(const RankPlace& place, size_t parts, bool late) {
+std::vector<StageWork> stage_order(const RankPlace& place, const StageParts& parts) {
   using Kind = StageWork::Kind;
   const auto behind = static_cast<size_t>(place.pipe - 1 - place.stage());
-  const size_t ahead = std::min(behind, parts);
+  const size_t ahead = std::min(behind, parts.count);
   const auto delay = static_cast<size_t>(place.stage());
   std::vector<StageWork> order;
   size_t made = 0;  // parts whose matrices are
-  for (size_t i = 0; i < parts + ahead; ++i) {
-    if (i < parts) order.push_back({Kind::forward, i});
+  const auto make_up_to = [&](size_t part) {
+    while (parts.late && made < part) order.push_back({Kind::matrices, made++});
+  };
+  for (size_t i = 0; i < parts.count + ahead; ++i) {
+    if (i < parts.count) order.push_back({Kind::forward, i});
     if (i < ahead) continue;
-    order.push_back({Kind::backward, i - ahead});
-    if (late && i - ahead >= delay) order.push_back({Kind::matrices, made++});
+    const size_t part = i - ahead;
+    if (parts.begins_segment(part)) make_up_to(part);
+    order.push_back({Kind::backward, part});
+    if (part >= delay) make_up_to(part - delay + 1);
   }
-  while (late && made < parts) order.push_back({Kind::matrices, made++});
+  make_up_to(parts.count);
   return order;
 }
 

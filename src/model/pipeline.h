@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <vector>
 
 #include "model/dit.h"
@@ -22,8 +23,14 @@ struct StageWork {
 // one: so many micro-batches and one wait for their way back. Micro-batches go backward in their
 // order: sums have the bits of one rank. `late`: matrices are left for where a stage would wait
 // (ZB-H1), by as many micro-batches as there are stages before this one, so that every stage has as
-// many in its hands.
-std::vector<StageWork> stage_order(const RankPlace& place, size_t parts, bool late);
+// many in its hands; but all of a segment before the next one goes backward, for its sums begin
+// anew.
+struct StageParts {
+  size_t count;
+  std::function<bool(size_t part)> begins_segment;
+  bool late;
+};
+std::vector<StageWork> stage_order(const RankPlace& place, const StageParts& parts);
 
 // What comes from the neighbours for each piece of work, asked for one piece ahead.
 class Boundaries {

@@ -118,6 +118,8 @@ class StepWriter {
             place.cuts.size());
     require(place.data == 1 || spec_.leaves > 0 || choices_.layer_major || !several,
             "step: a chain of ranks in batch order");
+    require(!choices_.late_matrices || choices_.shard != Shard::weights,
+            "step: matrices put off, and weights brought");
     require(choices_.shard == Shard::off || spec_.group_lasso == 0,
             "step: structures whose tensors lie with several ranks");
   }
@@ -189,6 +191,7 @@ class StepWriter {
     each([&](const ParamSpec& spec, Buf gradient) { update_.norm(spec, gradient); });
     if (place.pipe > 1 || choices_.shard != Shard::off) sums_->share_norms(update_.norms());
     update_.clip();
+    messages_.wait_for_sends();  // of weights, which are about to change
     each([&](const ParamSpec& spec, Buf gradient) { update_.apply(spec, gradient); });
     for (const ParamSpec& spec : specs_) {
       if (choices_.shard != Shard::grads || !spec.trained() || !place.has(spec.layer)) continue;

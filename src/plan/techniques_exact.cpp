@@ -198,9 +198,11 @@ Technique stage_order_technique() {
               "of a pipeline: the gradients of matrices at once, or where a stage would wait"};
   decide_by<bool>({{"1f1b", false}, {"zb-h1", true}}, &Decisions::late_matrices, t);
   t.offer = [](const Choices& before, const SearchCase& c) {
-    return each_of<bool>(
-        before, c.spec.place.pipe > 1 ? std::vector{false, true} : std::vector{false},
-        c.decisions.late_matrices, [](Choices& made) -> bool& { return made.late_matrices; });
+    const bool can = c.spec.place.pipe > 1 && before.shard != Shard::weights;
+    if (!can && c.decisions.late_matrices.value_or(false)) return std::vector<Choices>();
+    return each_of<bool>(before, can ? std::vector{false, true} : std::vector{false},
+                         c.decisions.late_matrices,
+                         [](Choices& made) -> bool& { return made.late_matrices; });
   };
   t.setting = [](const DitConfig&, const StepSpec& spec) {
     return spec.choices.late_matrices ? "ZB-H1" : "";

@@ -118,6 +118,7 @@ class Walk {
     }
     for (const Buf b : program_.inputs) begin(b.id, "start", true);
     check_homes();
+    check_exchanges();
     for (const Instance& at : unrolled(program_)) step(at);
     for (const Buf b : program_.outputs) {
       require(written_[b.id], "program: nothing writes the output {}", name(b.id));
@@ -167,6 +168,43 @@ class Walk {
       }
       require(away <= 1, "program: {} works on several buffers that are away", op.name);
     }
+  }
+
+  // Bytes on their way to another rank are not changed, and those on their way from one not
+  // touched.
+  void check_exchanges() const {
+    struct Way {
+      Buf buffer;
+      bool sends;
+    };
+    std::vector<Way> open;
+    for (const Op& op : program_.ops) {
+      const auto* exchange = std::get_if<Exchange>(&op.params);
+      if (exchange != nullptr && !exchange->begins()) {
+        const Buf ended = exchange->sends() ? op.reads[0] : op.updates[0];
+        std::erase_if(open, [&](const Way& way) { return way.buffer == ended; });
+        continue;
+      }
+      for (const Way& way : open) {
+        const auto meets = [&](const std::vector<Buf>& list) {
+          return std::any_of(list.begin(), list.end(), [&](Buf b) { return meet(b, way.buffer); });
+        };
+        const bool changes = meets(op.writes) || meets(op.updates);
+        require(!changes && (way.sends || !meets(op.reads)),
+                "program: {} {} {}, which is on its way", op.name, changes ? "changes" : "reads",
+                program_.buffer(way.buffer).name);
+      }
+      if (exchange == nullptr) continue;
+      open.push_back({exchange->sends() ? op.reads[0] : op.writes[0], exchange->sends()});
+    }
+  }
+
+  // Whether two have bytes in common. Views that move along in a loop may have all.
+  bool meet(Buf a, Buf b) const {
+    if (program_.root(a) != program_.root(b)) return false;
+    const Buffer &x = program_.buffer(a), &y = program_.buffer(b);
+    if (!x.is_view() || !y.is_view() || x.view.stride != 0 || y.view.stride != 0) return true;
+    return x.view.offset < y.view.offset + y.bytes() && y.view.offset < x.view.offset + x.bytes();
   }
 
   void find_last_uses() {

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "plan/layout.h"
 #include "report/plan_report.h"
 
 namespace ebb {
@@ -70,7 +71,10 @@ std::string report_json(const PlanReport& r) {
   for (const BlockChoice& block : r.blocks) {
     j["blocks"].push_back({{"recompute", block.keep.recomputed()}, {"forwards", block.forwards}});
   }
-  if (!r.ranks.empty()) j["ranks"] = ranks_json(r);
+  if (!r.ranks.empty()) {
+    j["layout"] = layout_text({r.place.data, r.place.pipe});
+    j["ranks"] = ranks_json(r);
+  }
   j["peak_op"] = r.peak_op;
   for (int i = 0; i < kPurposes; ++i) {
     const PlanReport::Purposed& each = r.purposes[i];

@@ -1,0 +1,44 @@
+#include "plan/fastest_place.h"
+
+namespace ebb {
+
+namespace {
+
+bool is_possible(const RunSpec& spec) {
+  const RankPlace& place = spec.step.place;
+  const int leaves = spec.step.leaves;
+  if (place.data > spec.step.batch || place.pipe > spec.config.depth()) return false;
+  if (place.data > 1 && place.pipe > 1 && leaves == 0) return false;
+  return leaves == 0 || leaves % place.data == 0;
+}
+
+}  // namespace
+
+RankPlace fastest_place(const RankPlace& place,
+                        const std::function<RunSpec(const RankPlace& place)>& spec_of,
+                        const Machine& machine) {
+  const int ranks = place.ranks();
+  RankPlace best = place;
+  bool any = false, fits = false;
+  double seconds = 0;
+  int64_t bytes = 0;
+  for (int data = ranks; data >= 1; --data) {
+    if (ranks % data != 0) continue;
+    const RankPlace other{data, ranks / data, place.rank};
+    const RunSpec spec = spec_of(other);
+    if (!is_possible(spec)) continue;
+    const PlannedRun made = plan_run(spec, machine);
+    const bool better = !any || (made.fits != fits ? made.fits
+                                 : fits            ? made.seconds < seconds
+                                                   : made.most_bytes() < bytes);
+    if (!better) continue;
+    any = true;
+    best = other;
+    fits = made.fits;
+    seconds = made.seconds;
+    bytes = made.most_bytes();
+  }
+  return best;
+}
+
+}  // namespace ebb
