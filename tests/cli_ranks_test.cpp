@@ -136,14 +136,15 @@ TEST_F(CliRanks, WhatRanksCannotDoIsRefusedByName) {
           {"--ranks", "data=2,pipe=2", "--sum", "tree:2", "--shard", "weights", "--stage-order",
            "zb-h1"},
           {"--stage-order zb-h1", "--shard weights"});
-  refused(2, {"--stage-order", "zb-h1"}, {"--stage-order zb-h1", "stages"});
-  refused(3, {"--sum", "tree:4"}, {"--sum tree:4", "data=3"});
+  refused(2, {"--ranks", "data=2", "--stage-order", "zb-h1"}, {"--stage-order zb-h1", "stages"});
+  refused(3, {"--ranks", "data=3", "--sum", "tree:4"}, {"--sum tree:4", "data=3"});
   refused(1, {"--sum", "tree:3"}, {"--sum", "tree:3", "power of two"});
   refused(1, {"--sum", "tree:16"}, {"--sum tree:16", "--batch"});
   refused(1, {"--sum", "tree:2", "--release", "on"}, {"--sum tree:2", "--release on"});
-  refused(2, {"--release", "on"}, {"--release on", "data=2"});
-  refused(2, {"--micro-batch", "2", "--order", "batch"}, {"--order batch", "data=2"});
-  refused(2, {"--batch", "1"}, {"--ranks", "--batch"});
+  refused(2, {"--ranks", "data=2", "--release", "on"}, {"--release on", "data=2"});
+  refused(2, {"--ranks", "data=2", "--micro-batch", "2", "--order", "batch"},
+          {"--order batch", "data=2"});
+  refused(2, {"--ranks", "data=2", "--batch", "1"}, {"--ranks", "--batch"});
   refused(2, {"--ranks", "nodes=2"}, {"--ranks", "nodes=2", "data=N"});
   refused(1, {"--shard", "grads"}, {"--shard"});
   refused(1, {"--link", "fast"}, {"--link", "fast"});

@@ -1,5 +1,9 @@
 #include "plan/fastest_place.h"
 
+#include <optional>
+
+#include "base/error.h"
+
 namespace ebb {
 
 namespace {
@@ -22,12 +26,20 @@ RankPlace fastest_place(const RankPlace& place,
   bool any = false, fits = false;
   double seconds = 0;
   int64_t bytes = 0;
+  std::optional<Error> refusal;  // of the first one that goes against what the user has decided
   for (int data = ranks; data >= 1; --data) {
     if (ranks % data != 0) continue;
     const RankPlace other{data, ranks / data, place.rank};
     const RunSpec spec = spec_of(other);
     if (!is_possible(spec)) continue;
-    const PlannedRun made = plan_run(spec, machine);
+    PlannedRun made;
+    try {
+      made = plan_run(spec, machine);
+    } catch (const Error& e) {
+      if (e.code() != Exit::usage) throw;
+      if (!refusal) refusal = e;
+      continue;
+    }
     const bool better = !any || (made.fits != fits ? made.fits
                                  : fits            ? made.seconds < seconds
                                                    : made.most_bytes() < bytes);
@@ -38,6 +50,7 @@ RankPlace fastest_place(const RankPlace& place,
     seconds = made.seconds;
     bytes = made.most_bytes();
   }
+  if (!any && refusal) throw Error(*refusal);
   return best;
 }
 

@@ -7,9 +7,9 @@
 
 namespace ebb {
 
-// Of all layouts of as many ranks that the run can have, the one that takes the least time a step
-// within the budget; where none fits, the one whose fullest rank takes least. `spec_of`: the run in
-// another place. Every rank comes to the same.
+// Of all layouts of as many ranks that the run can have and the user has not ruled out, the one
+// that takes the least time a step within the budget; where none fits, the one whose fullest rank
+// takes least. `spec_of`: the run in another place. Every rank comes to the same.
 RankPlace fastest_place(const RankPlace& place,
                         const std::function<RunSpec(const RankPlace& place)>& spec_of,
                         const Machine& machine);
