@@ -27,8 +27,8 @@ class PeerPieces {
   // is the first, and takes them out where they came from another. It must not meet other ranks.
   using Each = std::function<void(int64_t offset, std::byte* bytes, int64_t count)>;
 
-  // Bytes go from one rank to another. Both have the same idea of their number. Sending returns when
-  // the other has taken them.
+  // Bytes go from one rank to another. Both have the same idea of their number. Sending returns
+  // when the other has taken them.
   void send(int to, int64_t bytes, const Each& each) { hop(kNobody, to, bytes, each); }
   void receive(int from, int64_t bytes, const Each& each) { hop(from, kNobody, bytes, each); }
 

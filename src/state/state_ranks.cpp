@@ -20,8 +20,8 @@ OwnerOf owners_of(const DitConfig& config, const StepSpec& step) {
   for (const ParamSpec& param : params) {
     const int has = first.stage_of(param.layer);
     const int owner = param.trained() ? by_number[trained++] : has;
-    // Every group has the weights, unless they lie with their owner, as the lower half of split ones
-    // does.
+    // Every group has the weights, unless they lie with their owner, as the lower half of split
+    // ones does.
     const bool split = step.update && step.choices.storage.splits(param);
     const bool away = split || step.choices.shard == Shard::weights;
     by_name[param.name] = {away ? owner : has, owner};
