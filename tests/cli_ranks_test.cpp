@@ -132,10 +132,6 @@ TEST_F(CliRanks, WhatRanksCannotDoIsRefusedByName) {
   refused(2, {"--ranks", "data=3"}, {"--ranks", "3 processes", "found 2"});
   refused(2, {"--ranks", "pipe=2", "--order", "layer"}, {"--order layer", "pipe=2"});
   refused(4, {"--ranks", "data=2,pipe=2"}, {"--sum chain", "data=2,pipe=2"});
-  refused(4,
-          {"--ranks", "data=2,pipe=2", "--sum", "tree:2", "--shard", "weights", "--stage-order",
-           "zb-h1"},
-          {"--stage-order zb-h1", "--shard weights"});
   refused(2, {"--ranks", "data=2", "--stage-order", "zb-h1"}, {"--stage-order zb-h1", "stages"});
   refused(3, {"--ranks", "data=3", "--sum", "tree:4"}, {"--sum tree:4", "data=3"});
   refused(1, {"--sum", "tree:3"}, {"--sum", "tree:3", "power of two"});

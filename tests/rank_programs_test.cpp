@@ -221,7 +221,6 @@ TEST(RankPrograms, ATreeHasTheBitsOfItsLeaves) {
   for (const Shard shard : {Shard::off, Shard::grads, Shard::weights}) {
     for (Choices choices : {one, two}) {
       for (const bool is_late : {false, true}) {
-        if (is_late && shard == Shard::weights) continue;  // refused
         choices.late_matrices = is_late;
         SCOPED_TRACE(fmt::format("2 x 2, shard {}, late {}", static_cast<int>(shard), is_late));
         Ranks(config, spec, choices, pipeline(config, 2, 2), shard).expect_same_as(alone);

@@ -118,8 +118,6 @@ class StepWriter {
             place.cuts.size());
     require(place.data == 1 || spec_.leaves > 0 || choices_.layer_major || !several,
             "step: a chain of ranks in batch order");
-    require(!choices_.late_matrices || choices_.shard != Shard::weights,
-            "step: matrices put off, and weights brought");
     require(choices_.shard == Shard::off || spec_.group_lasso == 0,
             "step: structures whose tensors lie with several ranks");
   }

@@ -62,12 +62,6 @@ void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
     fail(Exit::usage, "--stage-order zb-h1 contradicts a run without stages",
          "leave --stage-order out, or give --ranks pipe=N");
   }
-  if (d.late_matrices.value_or(false) && d.shard == Shard::weights) {
-    fail(Exit::usage,
-         "--stage-order zb-h1 contradicts --shard weights: matrices that are put off and weights "
-         "that are brought ahead do not go together yet",
-         "leave one of them out");
-  }
   if (spec.place.alone()) return;
   if (spec.place.pipe > 1 && d.layer_major.value_or(false)) {
     contradicts("--order layer", "a stage takes micro-batches in turn, forward and backward",

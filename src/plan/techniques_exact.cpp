@@ -198,7 +198,7 @@ Technique stage_order_technique() {
               "of a pipeline: the gradients of matrices at once, or where a stage would wait"};
   decide_by<bool>({{"1f1b", false}, {"zb-h1", true}}, &Decisions::late_matrices, t);
   t.offer = [](const Choices& before, const SearchCase& c) {
-    const bool can = c.spec.place.pipe > 1 && before.shard != Shard::weights;
+    const bool can = c.spec.place.pipe > 1;
     if (!can && c.decisions.late_matrices.value_or(false)) return std::vector<Choices>();
     return each_of<bool>(before, can ? std::vector{false, true} : std::vector{false},
                          c.decisions.late_matrices,

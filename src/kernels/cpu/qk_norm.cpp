@@ -5,6 +5,8 @@
 #include "kernels/cpu/sums.h"
 #include "kernels/cpu/vec.h"
 
+// Multiply-adds are written out: where the compiler fuses them as it likes, a loop has one rounding
+// as vectors and another one by one, and which of them runs depends on where buffers lie.
 namespace ebb::cpu {
 
 namespace {
@@ -35,7 +37,8 @@ void qk_norm(const QkNorm& op, const Call& call) {
             1.0f / std::sqrt(square / static_cast<float>(d) + static_cast<float>(kNormEps));
         S* y = normed + r * row + h * d;
         for (int64_t i = 0; i < d; ++i) {
-          y[i] = stored<S>((at(i) - mean) * rstd * weight[i] + (bias ? bias[i] : 0.0f));
+          const float hat = (at(i) - mean) * rstd;
+          y[i] = stored<S>(std::fma(hat, weight[i], bias ? bias[i] : 0.0f));
         }
         stats[(r * 2 * op.H + h) * 2] = mean;
         stats[(r * 2 * op.H + h) * 2 + 1] = rstd;
@@ -69,16 +72,18 @@ void qk_norm_backward(const QkNormBackward& op, const Call& call) {
     for (int64_t i = 0; i < d; ++i) {
       const float hat = hat_at(i);
       const auto g = static_cast<float>(dnormed[at + i]);
-      sums[(key ? d : 0) + i] += g * hat;
+      float& dweight = sums[(key ? d : 0) + i];
+      dweight = std::fma(g, hat, dweight);
       sums[(key ? 3 * d : 2 * d) + i] += g;
-      g_mean += g * weight[i];
-      gx_mean += g * weight[i] * hat;
+      g_mean = std::fma(g, weight[i], g_mean);
+      gx_mean = std::fma(g * weight[i], hat, gx_mean);
     }
     g_mean = layer ? g_mean / static_cast<float>(d) : 0.0f;
     gx_mean /= static_cast<float>(d);
     for (int64_t i = 0; i < d; ++i) {
       const auto g = static_cast<float>(dnormed[at + i]);
-      dqkv[at + i] = stored<S>(rstd * (g * weight[i] - g_mean - hat_at(i) * gx_mean));
+      const float centred = std::fma(g, weight[i], -g_mean);
+      dqkv[at + i] = stored<S>(rstd * std::fma(-hat_at(i), gx_mean, centred));
     }
   };
 
