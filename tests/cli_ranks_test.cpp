@@ -82,6 +82,27 @@ TEST_F(CliRanks, RoundedStorageToo) {
   EXPECT_EQ(tensors("one", 3), tensors("shared", 3));
 }
 
+TEST_F(CliRanks, PruningEventsAreThoseOfOneProcess) {
+  const Args pruning = {"--width",     "32", "--heads",       "4", "--prune-to",    "0.5",
+                        "--prune-end", "4",  "--prune-every", "2", "--prune-begin", "0"};
+  succeed(training("one", settings(6) + pruning));
+  train_over(2, "chain", 6, pruning + Args{"--shard", "grads"});
+  train_over(3, "stages", 3, pruning + Args{"--ranks", "pipe=3"});
+  train_over(2, "stages", 6, pruning + Args{"--ranks", "data=2", "--resume"});
+  for (const char* name : {"chain", "stages"}) {
+    EXPECT_EQ(tensors("one", 6), tensors(name, 6)) << name;
+  }
+}
+
+TEST_F(CliRanks, StateOnDiskToo) {
+  fs::create_directory(launch_.folder / "disk");
+  succeed(training("one", settings(2)));
+  const Args away = {"--offload", (launch_.folder / "disk").string()};
+  train_over(2, "stages", 2, away + Args{"--ranks", "pipe=2", "--memory", "60M"});
+  EXPECT_EQ(tensors("one", 2), tensors("stages", 2));
+  EXPECT_TRUE(fs::is_empty(launch_.folder / "disk"));
+}
+
 TEST_F(CliRanks, PicturesAreThoseOfOneProcess) {
   const Args pictures = {"--sample-every", "2", "--count", "3", "--sample-steps", "4"};
   succeed(training("one", settings(2) + pictures));
@@ -137,7 +158,7 @@ TEST_F(CliRanks, WhatRanksCannotDoIsRefusedByName) {
   refused(1, {"--sum", "tree:3"}, {"--sum", "tree:3", "power of two"});
   refused(1, {"--sum", "tree:16"}, {"--sum tree:16", "--batch"});
   refused(1, {"--sum", "tree:2", "--release", "on"}, {"--sum tree:2", "--release on"});
-  refused(2, {"--ranks", "data=2", "--release", "on"}, {"--release on", "data=2"});
+  refused(2, {"--ranks", "pipe=2", "--release", "on"}, {"--release on", "pipe=2"});
   refused(2, {"--ranks", "data=2", "--micro-batch", "2", "--order", "batch"},
           {"--order batch", "data=2"});
   refused(2, {"--ranks", "data=2", "--batch", "1"}, {"--ranks", "--batch"});

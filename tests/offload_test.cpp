@@ -13,9 +13,9 @@ namespace {
 constexpr int64_t kBatch = 5;
 
 std::vector<Offload> kinds(bool release) {
-  std::vector<Offload> all = {to_disk(false, false, true)};
+  std::vector<Offload> all = {to_disk(false, false, true), to_disk(true, false, false),
+                              to_disk(true, false, true)};
   if (release) {
-    all.push_back(to_disk(true, false, false));
     all.push_back(to_disk(true, true, false));
     all.push_back(to_disk(true, true, true));
   }
@@ -113,6 +113,22 @@ TEST(Offload, TakesLittleMoreThanTwoLayersOfAll) {
   EXPECT_EQ(plain.total_away_bytes(), 0);
   EXPECT_GT(away.total_away_bytes(), plain.plans[0].resident_bytes * 9 / 10);
   EXPECT_LT(away.arena_bytes - kDiskMemory, plain.arena_bytes / 3);
+}
+
+// Of a late update, too, no more of the state is in memory than what a few tensors have.
+TEST(Offload, ALateUpdateVisitsTensorByTensor) {
+  DitConfig config;
+  config.width = 64;
+  config.head_width = 32;
+  set_blocks(config, 24, 2);
+  StepSpec spec = updating(1, 1);
+  spec.choices.schedule = plain_schedule(std::vector<KeepSet>(config.depth()));
+  const PlanSet plain = make_plans({write_step(config, spec, cpu_device())});
+  spec.choices.offload = to_disk(true, false, false);
+  const PlanSet away = make_plans({write_step(config, spec, cpu_device())});
+  EXPECT_GT(away.total_away_bytes(), plain.plans[0].resident_bytes * 7 / 10);
+  const int64_t all = parameter_count(config) * 4;  // of the weights, and of the gradients
+  EXPECT_LT(away.arena_bytes - kDiskMemory, 2 * all + all / 4);
 }
 
 TEST(Offload, PicturesAreTheSame) {

@@ -18,6 +18,10 @@ Candidate within_random_budget(const std::vector<Candidate>& front, Random& rand
   return front.back();
 }
 
+double weighted_seconds(const Candidate& made) {
+  return made.seconds * (1 + kReluctance * used_reluctantly(made.choices));
+}
+
 void expect_wishes(const Choices& made, const RandomRun& run) {
   if (run.decisions.micro_batch) {
     EXPECT_EQ(made.micro_batch, *run.decisions.micro_batch);
@@ -37,9 +41,10 @@ void expect_wishes(const Choices& made, const RandomRun& run) {
 
 TEST(RandomPlans, FiveHundredPassTheIndependentValidator) {
   const OneThread one_thread;
-  const Machine machine = middling_machine();
+  const Machine in_memory = middling_machine(), beside_a_disk = with_disk(middling_machine());
   Random random(17);
   for (int i = 0; i < 500 / kSanitizedShare; ++i) {
+    const Machine& machine = i % 5 == 2 ? beside_a_disk : in_memory;
     RandomRun run = random_run(random, i % 50 == 0 ? 64 : 4, i % 3 > 0 ? 3 : 8);
     // Five of the sizes that people use: planning those takes longer.
     if (i % 100 == 1) run.config = named_config(i % 200 == 1 ? "DiT-S/8" : "DiT-B/8");
@@ -48,7 +53,7 @@ TEST(RandomPlans, FiveHundredPassTheIndependentValidator) {
     ASSERT_FALSE(front.empty());
     for (size_t k = 1; k < front.size(); ++k) {
       EXPECT_LT(front[k].total_bytes(), front[k - 1].total_bytes());
-      EXPECT_GE(front[k].seconds, front[k - 1].seconds);
+      EXPECT_GE(weighted_seconds(front[k]), weighted_seconds(front[k - 1]));
     }
     const Candidate chosen = within_random_budget(front, random);
     expect_wishes(chosen.choices, run);
@@ -62,7 +67,9 @@ TEST(RandomPlans, FiveHundredPassTheIndependentValidator) {
     EXPECT_EQ(plan.ledger.total(), plan.bytes);
     // An estimate above the plan would refuse budgets that are enough; one below only costs time.
     const auto bound = static_cast<double>(plan.bytes - plan.ledger.gap);
-    EXPECT_NEAR(static_cast<double>(chosen.bytes), bound, 0.02 * bound);
+    // What is away is fetched early or late by what the blocks beside it keep, which is guessed.
+    const double off = chosen.choices.offload.any() ? 0.15 : 0.02;
+    EXPECT_NEAR(static_cast<double>(chosen.bytes), bound, off * bound);
   }
 }
 

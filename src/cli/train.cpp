@@ -69,12 +69,6 @@ TrainOptions options_of(Settings& s, const DataInfo& info, const Origin* origin,
   options.step.place = place;
   options.step.leaves = resolve_leaves(s, place);
   if (origin != nullptr) agree(options, *origin);
-  if (options.pruning && !place.alone()) {
-    fail(Exit::usage,
-         fmt::format("--prune-to contradicts --ranks data={}: an event is one process's",
-                     place.data),
-         "prune offline, between two runs: ebb prune, then mpiexec ... ebb train --from");
-  }
   return options;
 }
 

@@ -1,5 +1,7 @@
 #include "model/chain.h"
 
+#include <utility>
+
 namespace ebb {
 
 Purpose Chain::purpose(const ParamSpec& spec) const {
@@ -11,33 +13,50 @@ void Chain::begin(const ParamSpec& spec, Buf gradient) {
 }
 
 void Chain::complete(const ParamSpec& spec, Buf gradient) {
+  if (std::exchange(layer_, spec.layer) != spec.layer) ++layers_;
   if (place_.last_group()) {
-    if (owns(spec)) whole_[spec.name] = gradient;
-    if (place_.first_group()) return;  // there is one group
-    // Whoever takes it has begun to: it passed its own part on before.
-    const int before = place_.in_group(place_.group() - 1);
-    if (to_all()) messages_.send({spec.name, gradient, before, kFinishedSums});
-    if (!owns(spec)) messages_.send({spec.name, gradient, owner(spec), kFinishedSums});
-    return;
+    pass_back(spec, gradient);
+    if (owns(spec)) is_whole(spec, gradient);
+  } else {
+    pass_on(spec, gradient);
   }
+  // Every group behind this one may be a layer behind the one before it.
+  const int behind = place_.data - 1 - place_.group();
+  while (!keeps() && !expected_.empty() && expected_.front().layers + behind < layers_) {
+    take_first_expected();
+  }
+}
+
+// The last group's, to whoever takes it. That one has begun to: it passed its own part on before.
+void Chain::pass_back(const ParamSpec& spec, Buf whole) {
+  if (to_all() && !place_.first_group()) {
+    messages_.send({spec.name, whole, place_.in_group(place_.group() - 1), kFinishedSums});
+  }
+  if (!owns(spec)) messages_.send({spec.name, whole, owner(spec), kFinishedSums});
+}
+
+void Chain::pass_on(const ParamSpec& spec, Buf gradient) {
   const int next = place_.in_group(place_.group() + 1);
   messages_.send({spec.name, gradient, next, kPartialSums});
   if (!owns(spec)) return;
   const Buf whole = declare_whole(spec, gradient);
   const int from = to_all() ? next : place_.in_group(place_.data - 1);
-  expected_.push_back({spec.name, whole, from, kFinishedSums});
-  messages_.receive_begin(expected_.back());
-  whole_[spec.name] = whole;
+  expected_.push_back({&spec, {spec.name, whole, from, kFinishedSums}, layers_});
+  messages_.receive_begin(expected_.back().message);
+}
+
+void Chain::take_first_expected() {
+  const auto [spec, message, layers] = expected_.front();
+  expected_.pop_front();
+  messages_.receive_end(message);
+  if (to_all() && !place_.first_group()) {
+    messages_.send({message.name, message.x, place_.in_group(place_.group() - 1), kFinishedSums});
+  }
+  is_whole(*spec, message.x);
 }
 
 void Chain::finish() {
-  for (const Message& m : expected_) {
-    messages_.receive_end(m);
-    if (to_all() && !place_.first_group()) {
-      messages_.send({m.name, m.x, place_.in_group(place_.group() - 1), kFinishedSums});
-    }
-  }
-  expected_.clear();
+  while (!expected_.empty()) take_first_expected();
 }
 
 }  // namespace ebb

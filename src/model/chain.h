@@ -3,6 +3,8 @@
 // back to all groups, or to the rank that owns the tensor.
 #pragma once
 
+#include <deque>
+#include <string>
 #include <vector>
 
 #include "model/sums.h"
@@ -19,7 +21,19 @@ class Chain final : public Sums {
   void finish() override;
 
  private:
-  std::vector<Message> expected_;  // whole sums that are on their way, in their order
+  // A whole sum that is on its way, since so many layers were complete.
+  struct Expected {
+    const ParamSpec* spec;
+    Message message;
+    int layers;
+  };
+  void pass_on(const ParamSpec& spec, Buf gradient);
+  void pass_back(const ParamSpec& spec, Buf whole);
+  void take_first_expected();
+
+  std::deque<Expected> expected_;  // in the order in which they come
+  std::string layer_;              // whose gradients were completed last
+  int layers_ = 0;                 // begun to be completed
 };
 
 }  // namespace ebb

@@ -14,11 +14,8 @@ void Messages::emit(const Message& m, Exchange::Part part) {
 }
 
 void Messages::send(const Message& message) {
-  const auto on_its_way = [&] {
-    return std::any_of(sending_.begin(), sending_.end(),
-                       [&](const Message& other) { return other.x == message.x; });
-  };
-  while (sending_.size() == most_ || on_its_way()) end_oldest_send();
+  wait_for_send_of(message.x);
+  while (sending_.size() >= most_) end_oldest_send();
   emit(message, Exchange::Part::send_begin);
   sending_.push_back(message);
 }
@@ -26,6 +23,14 @@ void Messages::send(const Message& message) {
 void Messages::end_oldest_send() {
   emit(sending_.front(), Exchange::Part::send_end);
   sending_.pop_front();
+}
+
+void Messages::wait_for_send_of(Buf x) {
+  const auto on_its_way = [&] {
+    return std::any_of(sending_.begin(), sending_.end(),
+                       [&](const Message& other) { return other.x == x; });
+  };
+  while (on_its_way()) end_oldest_send();
 }
 
 void Messages::wait_for_sends() {

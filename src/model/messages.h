@@ -24,7 +24,8 @@ class Messages {
   // What is being sent keeps its bytes: so many at a time, and none twice. Another waits for the
   // oldest.
   void send(const Message& message);
-  void wait_for_sends();  // to be called at the end
+  void wait_for_sends();         // to be called at the end
+  void wait_for_send_of(Buf x);  // before it changes
 
   void receive_begin(const Message& message) { emit(message, Exchange::Part::receive_begin); }
   void receive_end(const Message& message) { emit(message, Exchange::Part::receive_end); }

@@ -49,30 +49,30 @@ class StepWriter {
 
   Program write() {
     declare_results();
-    const bool release = choices_.release && spec_.update;
-    require(!release || choices_.layer_major || !accumulates(spec_, choices_.micro_batch),
-            "step: release with accumulation, but not layer by layer");
-    require(!release || (spec_.place.alone() && !summed()), "step: release of sums");
-    if (release && spec_.norm_first()) {
-      params_.on_complete([&](const ParamSpec& p, Buf g) { update_.norm(p, g); });
-      pass();
-      update_.clip();
-      params_.forget_gradients();
-      params_.on_complete([&](const ParamSpec& p, Buf g) { update_.apply(p, g); });
-      pass();
-    } else if (release) {
-      params_.on_complete([&](const ParamSpec& p, Buf g) { update_.apply_at_once(p, g); });
-      pass();
-      update_.clip();
-    } else {
-      check_can();
-      if (summed()) sum_gradients();
-      if (choices_.shard == Shard::weights) {
-        passes_.on_layer([&](const std::string& layer) { bring(layer); });
-      }
-      pass();
+    check_can();
+    if (summed()) sum_gradients();
+    if (choices_.shard == Shard::weights) {
+      passes_.on_layer([&](const std::string& layer) { bring(layer); });
     }
-    if (spec_.update && !release) update();
+    if (!releases()) {
+      pass();
+      if (spec_.update) update();
+    } else if (spec_.norm_first()) {
+      each_whole([&](const ParamSpec& p, Buf g) { update_.norm(p, g); });
+      pass();
+      clip();
+      params_.forget_gradients();
+      each_whole([&](const ParamSpec& p, Buf g) { apply(p, g); });
+      pass();
+    } else {
+      each_whole([&](const ParamSpec& p, Buf g) {
+        messages_.wait_for_send_of(params_.weight(p.name));
+        update_.apply_at_once(p, g);
+      });
+      pass();
+      clip();
+    }
+    hand_on_weights();
     if (!spec_.update) {
       for (const ParamSpec& spec : specs_) {
         if (spec.trained()) b_.output(params_.gradient(b_, spec.name));
@@ -105,6 +105,8 @@ class StepWriter {
     return choices_.shard != Shard::weights || !p.trained() || sums_->owns(p);
   }
 
+  bool releases() const { return choices_.release && spec_.update; }
+
   // Gradients are not simply added to in one place.
   bool summed() const { return spec_.place.data > 1 || spec_.leaves > 0; }
 
@@ -112,6 +114,10 @@ class StepWriter {
     const RankPlace& place = spec_.place;
     const bool several = accumulates(spec_, choices_.micro_batch);
     require(place.alone() || spec_.update, "step: ranks without an update");
+    require(!releases() || choices_.layer_major || !several,
+            "step: release with accumulation, but not layer by layer");
+    require(!releases() || (place.pipe == 1 && spec_.leaves == 0),
+            "step: release in a pipeline or of a tree");
     require(place.pipe == 1 || !choices_.layer_major, "step: a pipeline, layer by layer");
     require(place.data == 1 || place.pipe == 1 || spec_.leaves > 0, "step: a chain of pipelines");
     require(std::ssize(place.cuts) == place.pipe - 1, "step: {} stages with {} cuts", place.pipe,
@@ -130,6 +136,11 @@ class StepWriter {
     params_.on_complete([&](const ParamSpec& p, Buf g) { sums_->complete(p, g); });
   }
 
+  // What is done with a gradient as soon as all of it is there.
+  void each_whole(const Sums::Whole& body) {
+    summed() ? sums_->on_whole(body) : params_.on_complete(body);
+  }
+
   // The weights of a layer from their owners, for the ops that follow.
   void bring(const std::string& layer) {
     for (const ParamSpec& p : specs_) {
@@ -142,10 +153,12 @@ class StepWriter {
   std::vector<Home> homes() const {
     const Offload& offload = choices_.offload;
     const bool state = offload.state || offload.weights;
-    require(!state || (choices_.release && spec_.update), "step: state away without release");
+    require(!state || spec_.update, "step: state away without an update");
+    require(!offload.weights || (choices_.release && spec_.place.alone()),
+            "step: weights away without release, or from other ranks");
     std::vector<Home> homes(b_.program().buffers.size(), kOnDevice);
     for (const ParamSpec& spec : specs_) {
-      if (!state || !spec.trained()) continue;
+      if (!state || !spec.trained() || !sums_->owns(spec)) continue;
       for (const Buf b : update_.state(spec)) {
         homes[b.id] = offload.home(offload.takes(spec, b_.program().buffer(b).purpose));
       }
@@ -170,29 +183,49 @@ class StepWriter {
     update_.declare([&](const ParamSpec& spec) { return sums_->owns(spec); });
   }
 
-  void pass() { passes_.run({loss_, losses_, output_}); }
+  // Losses are told the first time.
+  void pass() {
+    passes_.run({loss_, losses_, output_});
+    if (spec_.update && !releases()) b_.mark();  // the update's
+    if (!spec_.place.alone() && !std::exchange(losses_summed_, true)) sum_losses();
+    if (summed()) sums_->finish();
+  }
 
   // ---- update ----------------------------------------------------------------------------------
 
   // Global norm, clip factor, AdamW and EMA of every trained tensor that is this rank's.
   void update() {
-    b_.mark();
-    const RankPlace& place = spec_.place;
     const auto each = [&](auto body) {
       for (const ParamSpec& spec : specs_) {
         if (!spec.trained() || !sums_->owns(spec)) continue;
         body(spec, summed() ? sums_->whole(spec) : params_.gradient(b_, spec.name));
       }
     };
-    if (!place.alone()) sum_losses();
-    if (summed()) sums_->finish();
     each([&](const ParamSpec& spec, Buf gradient) { update_.norm(spec, gradient); });
-    if (place.pipe > 1 || choices_.shard != Shard::off) sums_->share_norms(update_.norms());
-    update_.clip();
+    clip();
     messages_.wait_for_sends();  // of weights, which are about to change
-    each([&](const ParamSpec& spec, Buf gradient) { update_.apply(spec, gradient); });
+    each([&](const ParamSpec& spec, Buf gradient) {
+      // What is away is fetched while others are updated.
+      if (choices_.offload.takes(spec, Purpose::moment)) b_.cut();
+      apply(spec, gradient);
+    });
+  }
+
+  void clip() {
+    if (spec_.place.pipe > 1 || choices_.shard != Shard::off) sums_->share_norms(update_.norms());
+    update_.clip();
+  }
+
+  void apply(const ParamSpec& spec, Buf gradient) {
+    messages_.wait_for_send_of(params_.weight(spec.name));
+    update_.apply(spec, gradient);
+  }
+
+  // To the ranks that do not own them, but have them.
+  void hand_on_weights() {
     for (const ParamSpec& spec : specs_) {
-      if (choices_.shard != Shard::grads || !spec.trained() || !place.has(spec.layer)) continue;
+      const bool own = spec.trained() && spec_.place.has(spec.layer);
+      if (choices_.shard != Shard::grads || !own) continue;
       messages_.hand_on(spec.name, params_.weight(spec.name), kWeights, sums_->ring_from(spec));
     }
     messages_.wait_for_sends();
@@ -219,6 +252,7 @@ class StepWriter {
   Update update_;
   Buf loss_, output_;  // what the host reads
   Buf losses_;         // of each sample, where ranks add them up
+  bool losses_summed_ = false;
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ struct Choices {
   bool release = false;
   Schedule schedule = {};  // empty: every block keeps all
   Storage storage = {};
-  Offload offload = {};      // needs `release`, unless it is of inputs alone
+  Offload offload = {};      // of weights only with `release`
   Shard shard = Shard::off;  // over ranks
   // Of a stage: gradients of matrices wait until the stage would (model/pipeline.h).
   bool late_matrices = false;

@@ -25,6 +25,11 @@ Buf Sums::declare_whole(const ParamSpec& spec, Buf like) {
       {"grad." + spec.name, spec.layer, Purpose::gradient, b_.type(like), b_.shape(like)});
 }
 
+void Sums::is_whole(const ParamSpec& spec, Buf sum) {
+  if (on_whole_) return on_whole_(spec, sum);
+  whole_[spec.name] = sum;
+}
+
 void Sums::begin_loss(Buf loss) {
   if (!loss_begins_elsewhere()) return;
   messages_.receive({"loss", loss, place_.in_group(place_.group() - 1), kLosses});

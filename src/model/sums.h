@@ -3,6 +3,7 @@
 // has the same bits on any number of them. Emits; runs nothing.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -34,6 +35,9 @@ class Sums {
   // After all of them: the whole sums of what this rank owns are here.
   virtual void finish() = 0;
   Buf whole(const ParamSpec& spec) const { return whole_.at(spec.name); }
+  // Each of those is handed over soon after it was made, and not kept. Not set: all are kept.
+  using Whole = std::function<void(const ParamSpec& spec, Buf sum)>;
+  void on_whole(Whole body) { on_whole_ = std::move(body); }
 
   // Of `norms` each rank has made the numbers of its own tensors: all ranks get all.
   void share_norms(Buf norms);
@@ -50,14 +54,17 @@ class Sums {
   int owner(const ParamSpec& spec) const { return owner_.at(spec.name); }
   Messages::Ring ring_from(int rank) const;
   Buf declare_whole(const ParamSpec& spec, Buf like);
+  bool keeps() const { return !on_whole_; }
+  void is_whole(const ParamSpec& spec, Buf sum);
 
   Builder& b_;
   Messages& messages_;
   const RankPlace place_;
   const Shard shard_;
-  std::map<std::string, Buf> whole_;
 
  private:
+  std::map<std::string, Buf> whole_;
+  Whole on_whole_;
   const std::vector<int> owners_;  // in the order of trained tensors
   std::map<std::string, int> owner_;
 };

@@ -40,7 +40,7 @@ void Tree::complete(const ParamSpec& spec, Buf gradient) {
 // at most.
 void Tree::climb(const ParamSpec& spec, Buf sum, int level) {
   if (1 << level >= place_.data) {
-    whole_[spec.name] = sum;
+    is_whole(spec, sum);
     return;
   }
   const int root_group = root(spec) / place_.pipe;
@@ -66,8 +66,9 @@ void Tree::finish() {
   if (!to_all() || place_.data == 1) return;
   for (const ParamSpec& spec : specs_) {
     if (!spec.trained() || !place_.has(spec.layer)) continue;
-    if (root(spec) != place_.rank)
-      whole_[spec.name] = declare_whole(spec, own_.at(spec.name).sums[0]);
+    if (root(spec) != place_.rank) {
+      is_whole(spec, declare_whole(spec, own_.at(spec.name).sums[0]));
+    }
     messages_.hand_on(spec.name, whole(spec), kFinishedSums, ring_from(root(spec)));
   }
 }

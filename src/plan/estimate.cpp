@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "plan/profile.h"
@@ -23,7 +24,7 @@ Estimate estimate(const Profile& p, const DitConfig& config, const Schedule& sch
     return found - p.options.begin();
   };
   Estimate e{p.embed_peak, p.fixed_seconds, p.fixed_own_bytes};
-  int64_t live = p.start_bytes;
+  int64_t live = p.start_bytes, first_stored = p.first_stored;
   maker.assign(config.depth() + 1, count);
   for (int i = 0; i < count; ++i) {
     const Action& a = schedule[i];
@@ -38,6 +39,7 @@ Estimate estimate(const Profile& p, const DitConfig& config, const Schedule& sch
     }
     e.bytes = std::max(e.bytes, live + stage.peak);
     live += stage.delta;
+    if (a.kind == Action::Kind::backward) live += std::exchange(first_stored, 0);
     e.seconds += stage.seconds;
     e.own_bytes += stage.own_bytes;
   }

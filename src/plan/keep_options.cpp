@@ -29,7 +29,7 @@ std::vector<KeepSet> keep_options(const DitConfig& config, int64_t micro_batch, 
   spec.choices.storage.activation = activation;
   const auto blocks = static_cast<int64_t>(keep.size());
   const Program program = write_step(sampled, spec, *machine.device);
-  const Stages stages(program, 2 * blocks + 3, machine, [](const Buffer&) { return true; });
+  const Stages stages(program, 2 * blocks + 3, false, machine, [](const Buffer&) { return true; });
   const auto forward = [&](int64_t i) { return stages.stage(1 + i); };
   const auto backward = [&](int64_t i) { return stages.stage(1 + blocks + (blocks - i)); };
   struct SlotCost {

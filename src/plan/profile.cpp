@@ -96,23 +96,41 @@ double update_seconds(const DitConfig& config, const StepSpec& spec, const Choic
 
 namespace {
 
+// What is away comes for its update and goes again.
+double visiting_seconds(const Owned& owned, const StepSpec& spec, const Choices& choices,
+                        const Machine& machine) {
+  const Offload& offload = choices.offload;
+  double seconds = 0;
+  for (const ParamSpec* p : owned.trained) {
+    for (const StateBuffer& b : state_of(*p, spec, choices.storage)) {
+      if (!b.updated() || !offload.takes(*p, b.purpose)) continue;
+      for (const Transfer::Part part : {Transfer::Part::fetch_begin, Transfer::Part::store_begin}) {
+        seconds +=
+            machine.lanes.at(offload.lane).seconds({part, b.bytes(), DType::u8, offload.lane});
+      }
+    }
+  }
+  return seconds;
+}
+
 // Zeroing all gradients before a loop, and the update behind everything: a matter of the tensors.
 double state_seconds(const DitConfig& config, const StepSpec& spec, const Choices& choices,
                      bool zeroing, bool update, const Machine& machine) {
   const CostModel& costs = machine.costs;
-  double seconds = costs.seconds(Zero{1});
+  double zeros = costs.seconds(Zero{1}), norms = 0;
   const Owned owned(config, spec, choices);
   for (const ParamSpec* p : owned.trained) {
     const int64_t n = p->count();
     const DType type = choices.storage.gradient_of(*p);
-    if (zeroing) seconds += costs.seconds(Zero{n, type});
-    if (update) seconds += costs.seconds(SquaredNorm{n, 0, type});
+    if (zeroing) zeros += costs.seconds(Zero{n, type});
+    norms += costs.seconds(SquaredNorm{n, 0, type});
   }
-  if (!update) return seconds;
+  if (!update) return zeros;
   const auto trained = std::count_if(owned.all.begin(), owned.all.end(),
                                      [](const ParamSpec& p) { return p.trained(); });
-  return seconds + update_seconds(config, spec, choices, machine) +
-         costs.seconds(ClipScale{0, trained, 0});
+  const double ops = norms + update_seconds(config, spec, choices, machine) +
+                     costs.seconds(ClipScale{0, trained, 0});
+  return zeros + std::max(ops, visiting_seconds(owned, spec, choices, machine));
 }
 
 }  // namespace
@@ -142,7 +160,7 @@ class Profiler {
     p_.shape_at = shapes.at;
     const Limits limits = machine_.limits();
     state_ = state_bytes(config_, spec_, choices_, limits);
-    if (all_gradients_ || shared_) {
+    if (gradients_stay()) {
       state_ += gradient_sets() *
                 gradient_bytes(Owned(config_, spec_, choices_), choices_.storage, limits);
     }
@@ -157,6 +175,8 @@ class Profiler {
   }
 
  private:
+  bool gradients_stay() const { return all_gradients_ || (shared_ && !choices_.release); }
+
   // Sums that wait for their neighbours in a tree, batch by batch, and the one that is being made.
   int64_t gradient_sets() const {
     int64_t sets = 1;
@@ -185,9 +205,10 @@ class Profiler {
     // Which blocks' sums end with a rank, and which weights are brought to it, is a matter of the
     // whole model: the sums count as there all along, and so does the most that is on its way.
     const auto on_its_way = [](const Buffer& b) { return b.purpose == Purpose::exchange; };
-    const Stages stages(program, 2 * blocks + 3, machine_, [&](const Buffer& b) {
+    const bool two_passes = spec_.update && choices_.release && spec_.norm_first();
+    const Stages stages(program, 2 * blocks + 3, two_passes, machine_, [&](const Buffer& b) {
       const bool gradient = b.purpose == Purpose::gradient;
-      return !on_its_way(b) && (!gradient || (!all_gradients_ && !shared_));
+      return !on_its_way(b) && (!gradient || !gradients_stay());
     });
     if (p_.shapes.empty()) {
       state_ += LiveBytes(program, machine_.limits(), on_its_way)
@@ -197,6 +218,11 @@ class Profiler {
     for (int64_t i = 0; i < std::ssize(p_.options); ++i) {
       made.forward.push_back(stages.stage(1 + ends + i));
       made.backward.push_back(stages.stage(1 + blocks + (blocks - ends - i)));
+    }
+    if (ends > 0) {
+      const int64_t first =
+          stages.stage(2 + blocks).delta;  // of the last block, which keeps as much
+      p_.first_stored = std::max(p_.first_stored, first - made.backward.back().delta);
     }
     const ResidentOwn own(program, blocks);
     if (p_.shapes.empty()) note_others(stages, blocks, own);

@@ -26,8 +26,11 @@ struct Profile {
   std::vector<OfShape> shapes;
   std::vector<int> shape_at;  // by block: its shape
   Stage turn, embed_backward, update;
-  int64_t start_bytes = 0;   // alive when the first block begins: residents, the batch, its tokens
-  int64_t embed_peak = 0;    // most bytes alive before that
+  int64_t start_bytes = 0;  // alive when the first block begins: residents, the batch, its tokens
+  int64_t embed_peak = 0;   // most bytes alive before that
+  // Alive behind the first backward of all, above its delta: what it stores, where any other has
+  // had something of the block before it stored meanwhile.
+  int64_t first_stored = 0;
   int64_t input_bytes = 0;   // of one block's input
   double fixed_seconds = 0;  // of all that does not depend on the schedule
   int64_t fixed_own_bytes = 0;

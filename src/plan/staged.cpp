@@ -160,7 +160,9 @@ class StagedSearch {
   int64_t arena_bytes_of(const Program& program) const {
     const Limits limits = c_.machine.limits();
     int64_t resident = 0;
-    for (const Buffer& b : program.buffers) resident += b.resident ? limits.aligned(b.bytes()) : 0;
+    for (const Buffer& b : program.buffers) {
+      if (b.resident && !b.away()) resident += limits.aligned(b.bytes());
+    }
     const LiveBytes live(program, limits, [](const Buffer&) { return true; });
     return resident + live.most(0, static_cast<int>(program.ops.size()));
   }

@@ -57,10 +57,11 @@ std::vector<int64_t> own_bytes(const Program& program) {
 
 }  // namespace
 
-Stages::Stages(const Program& program, int64_t stages, const Machine& machine,
+Stages::Stages(const Program& program, int64_t stages, bool two_passes, const Machine& machine,
                const LiveBytes::Counts& counts)
     : marks_(program.marks),
       stages_(stages),
+      first_seen_(two_passes ? stages : 0),
       live_(program, machine.limits(), counts),
       time_(program, machine),
       own_(own_bytes(program)) {
@@ -68,8 +69,7 @@ Stages::Stages(const Program& program, int64_t stages, const Machine& machine,
 }
 
 Stage Stages::stage(int64_t index) const {
-  const int begin = marks_[index];
-  const int end = marks_[index + 1];
+  const int begin = seen(index), end = seen(index + 1);
   const int64_t before = live_.across(begin);
   Stage made{live_.most(begin, end) - before, live_.across(end) - before};
   for (size_t i = index; i + 1 < marks_.size() - extra(); i += stages_) {

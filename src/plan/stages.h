@@ -24,24 +24,27 @@ class LiveBytes {
 };
 
 // A step's marks, stage by stage. One sequence of stages for each pass, and batch by batch for each
-// part of the batch; memory is looked at in the first, which is the largest.
+// part of the batch. Memory is looked at in one of them: the first part is the largest, and the
+// second of two passes, which is the one that updates.
 class Stages {
  public:
-  Stages(const Program& program, int64_t stages, const Machine& machine,
+  Stages(const Program& program, int64_t stages, bool two_passes, const Machine& machine,
          const LiveBytes::Counts& counts);
 
   Stage stage(int64_t index) const;
   int64_t own_bytes_of(int64_t index) const {
     return own_[marks_[index + 1]] - own_[marks_[index]];
   }
-  int64_t across(int64_t index) const { return live_.across(marks_[index]); }
-  int64_t most_before(int64_t index) const { return live_.most(0, marks_[index]); }
+  int64_t across(int64_t index) const { return live_.across(seen(index)); }
+  int64_t most_before(int64_t index) const { return live_.most(seen(0), seen(index)); }
 
  private:
+  int seen(int64_t index) const { return marks_[first_seen_ + index]; }
   // An update mark behind the whole sequences.
   size_t extra() const { return (marks_.size() - 1) % stages_ == 0 ? 0 : 1; }
   std::vector<int> marks_;
   int64_t stages_;
+  int64_t first_seen_;
   LiveBytes live_;
   ProgramTime time_;
   std::vector<int64_t> own_;

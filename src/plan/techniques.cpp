@@ -67,9 +67,9 @@ void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
     contradicts("--order layer", "a stage takes micro-batches in turn, forward and backward",
                 "leave --order out");
   }
-  if (d.release.value_or(false)) {
-    contradicts("--release on", "a gradient is not complete where and when its weight is updated",
-                "leave --release out: --shard grads saves the gradients' memory");
+  if (spec.place.pipe > 1 && d.release.value_or(false)) {
+    contradicts("--release on", "a stage's gradients are complete only with its last micro-batch",
+                "leave --release out");
   }
   if (spec.place.data > 1 && spec.leaves == 0 && d.micro_batch &&
       accumulates(spec, *d.micro_batch) && !d.layer_major.value_or(true)) {

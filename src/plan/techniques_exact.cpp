@@ -100,7 +100,7 @@ Technique release_technique() {
     for (const bool release : {false, true}) {
       if (c.decisions.release.value_or(release) != release) continue;
       if (release && (!c.spec.update || (several && !before.layer_major))) continue;
-      if (release && (!c.spec.place.alone() || c.spec.leaves > 0)) continue;
+      if (release && (c.spec.place.pipe > 1 || c.spec.leaves > 0)) continue;
       // Without release the order of layers only takes memory, but for ranks and trees of sums.
       const bool asked =
           c.decisions.layer_major.has_value() || !c.spec.place.alone() || c.spec.leaves > 0;
@@ -211,22 +211,25 @@ Technique stage_order_technique() {
   return t;
 }
 
-// A parameter's state goes away after its update: with release, while the next layer runs.
+// A parameter's state goes away after its update: with release while the next layer runs, else
+// while the next tensor is updated. A stage keeps what it gets from others where it came.
 Technique offload_technique() {
   Technique t{"offload", Exactness::exact, "offload"};
   t.offer = [](const Choices& before, const SearchCase& c) {
     std::vector<Choices> all = {before};
-    if (c.spec.place.pipe > 1) return all;
+    const bool stage = c.spec.place.pipe > 1;
     for (size_t lane = 0; lane < c.machine.lanes.size(); ++lane) {
       const auto add = [&](bool state, bool weights, bool inputs) {
         all.push_back(before);
         all.back().offload = {state, weights, inputs, static_cast<Home>(lane),
                               c.machine.lanes[lane].memory_bytes};
       };
-      add(false, false, true);
-      if (!before.release) continue;
+      if (!stage) add(false, false, true);
+      if (!c.spec.update) continue;
       for (const bool inputs : {false, true}) {
-        for (const bool weights : {false, true}) add(true, weights, inputs);
+        if (inputs && stage) continue;
+        add(true, false, inputs);
+        if (before.release && c.spec.place.alone()) add(true, true, inputs);
       }
     }
     return all;

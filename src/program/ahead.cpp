@@ -91,7 +91,7 @@ class Ahead {
     for (const auto& [position, begins] : begun_at_) {
       for (const int begin : begins) moved[begin] = true;
     }
-    size_t loop = 0, mark = 0;
+    size_t loop = 0, mark = 0, cut = 0;
     for (int i = 0; i <= size(); ++i) {
       if (loop < old_.loops.size() && old_.loops[loop].end == i) {
         made_.loops.back().end = here();
@@ -103,6 +103,7 @@ class Ahead {
       for (; mark < old_.marks.size() && old_.marks[mark] == i; ++mark) {
         made_.marks.push_back(here());
       }
+      for (; cut < old_.cuts.size() && old_.cuts[cut] == i; ++cut) made_.cuts.push_back(here());
       if (loop < old_.loops.size() && old_.loops[loop].begin == i) {
         made_.loops.push_back({here(), 0, old_.loops[loop].count});
       }

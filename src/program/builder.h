@@ -67,6 +67,7 @@ class Builder {
   void output(Buf b) { program_.outputs.push_back(b); }
 
   void mark() { program_.marks.push_back(static_cast<int>(program_.ops.size())); }
+  void cut() { program_.cuts.push_back(static_cast<int>(program_.ops.size())); }
 
   // Appends an op and asks the device what scratch it needs. The buffers must fit the op's
   // signature, and must have been written before they are read.

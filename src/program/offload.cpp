@@ -65,11 +65,10 @@ class Offloader {
   // ---- what there is ----
 
   void find_stages() {
-    std::vector<int> edges = {0};
-    for (const int mark : old_.marks) {
-      if (mark > edges.back()) edges.push_back(mark);
-    }
-    edges.push_back(static_cast<int>(old_.ops.size()));
+    std::set<int> all = {0, static_cast<int>(old_.ops.size())};
+    all.insert(old_.marks.begin(), old_.marks.end());
+    all.insert(old_.cuts.begin(), old_.cuts.end());
+    const std::vector<int> edges(all.begin(), all.end());
     for (size_t i = 0; i + 1 < edges.size(); ++i) stages_.push_back({edges[i], edges[i + 1]});
     for (Stage& stage : stages_) {
       for (size_t l = 0; l < old_.loops.size(); ++l) {

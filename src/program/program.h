@@ -26,6 +26,7 @@ struct Program {
   std::vector<Buf> inputs;   // the host writes them before each run
   std::vector<Buf> outputs;  // the host reads them after each run
   std::vector<int> marks;    // the first op of each stage, as its writer counts stages
+  std::vector<int> cuts;     // ops within a stage where it is cut further for what lies away
 
   const Buffer& buffer(Buf b) const { return buffers[b.id]; }
   // The buffer that holds the bytes: of a view, what it is a part of.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "comm/agreement.h"
 #include "formats/atomic_file.h"
 #include "machine/budget.h"
 #include "prune/selection.h"
@@ -47,13 +48,13 @@ void check_share(const PruneSchedule& schedule, DitConfig config,
   }
 }
 
-std::optional<DitConfig> prune_if_due(const std::filesystem::path& from,
-                                      const std::filesystem::path& to,
-                                      const PruneSchedule& schedule, int64_t panel,
-                                      int64_t budget_bytes) {
+namespace {
+
+bool prune_file_if_due(const std::filesystem::path& from, const std::filesystem::path& to,
+                       const PruneSchedule& schedule, int64_t panel, int64_t budget_bytes) {
   const SafetensorsReader file(from, Exit::disk, header_limit(budget_bytes));
   CheckpointInfo info = read_info(file);
-  if (!schedule.due(info.step, info.pruning.step)) return std::nullopt;
+  if (!schedule.due(info.step, info.pruning.step)) return false;
   const int64_t event = schedule.last_due(info.step);
   info.pruning = {schedule.step_of(event), begun_with(schedule, info.pruning, info.config)};
   check_tensors(file, info.config);
@@ -62,11 +63,23 @@ std::optional<DitConfig> prune_if_due(const std::filesystem::path& from,
       info.config, scores, request_of(schedule.share_after(event), info.pruning.begun, panel));
   Surgery surgery{chosen.kept};
   surgery.weights = choose_weights(file, info.config, chosen.kept, {}, Scope::block);
-  DitConfig left = pruned_config(info.config, surgery);
-  if (left == info.config) return std::nullopt;
+  if (pruned_config(info.config, surgery) == info.config) return false;
   make_directories(to.parent_path());
   write_pruned(to, file, info, surgery);
-  return left;
+  return true;
+}
+
+}  // namespace
+
+bool prune_if_due(const std::filesystem::path& from, const std::filesystem::path& to,
+                  const PruneSchedule& schedule, int64_t panel, int64_t budget_bytes,
+                  Peers* peers) {
+  bool smaller = false;
+  agree(peers, [&] {
+    if (peers != nullptr && peers->rank() > 0) return;
+    smaller = prune_file_if_due(from, to, schedule, panel, budget_bytes);
+  });
+  return peers != nullptr ? peers->any(smaller ? 1 : 0) != 0 : smaller;
 }
 
 std::string removed_text(const DitConfig& before, const DitConfig& left) {

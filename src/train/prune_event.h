@@ -3,9 +3,9 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 #include <string>
 
+#include "comm/peers.h"
 #include "prune/surgery.h"
 #include "train/prune_schedule.h"
 
@@ -25,13 +25,12 @@ void check_share(const PruneSchedule& schedule, DitConfig config,
                  const std::vector<BlockShape>& begun, int64_t panel);
 
 // Writes what an event leaves of the checkpoint `from` to `to`, which may be the same path, if one
-// is due after the checkpoint's step that has not happened yet and if it leaves less than there is.
-// Nothing otherwise. Of several that are due, the last says how much. Fails as scores and surgery
-// do; then `to` is as it was.
-std::optional<DitConfig> prune_if_due(const std::filesystem::path& from,
-                                      const std::filesystem::path& to,
-                                      const PruneSchedule& schedule, int64_t panel,
-                                      int64_t budget_bytes);
+// is due after the checkpoint's step that has not happened yet and if it leaves less than there is:
+// then the answer is true. Of several that are due, the last says how much. Fails as scores and
+// surgery do; then `to` is as it was. Of ranks the first one does it, for all.
+bool prune_if_due(const std::filesystem::path& from, const std::filesystem::path& to,
+                  const PruneSchedule& schedule, int64_t panel, int64_t budget_bytes,
+                  Peers* peers = nullptr);
 
 // "4 heads and 96 MLP units go, 2:64*2 stay", for people.
 std::string removed_text(const DitConfig& before, const DitConfig& left);

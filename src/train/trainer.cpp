@@ -232,16 +232,16 @@ class Trainer {
   std::string prune(const std::filesystem::path& from, const std::filesystem::path& to) {
     planned_.reset();
     const DitConfig before = o_.config;
-    const auto left =
-        prune_if_due(from, to, *o_.pruning, machine_.device->panel(), o_.budget_bytes);
-    if (left) {
-      o_.config = *left;
-      o_.settings = with_shapes(o_.settings, *left);
+    const bool smaller =
+        prune_if_due(from, to, *o_.pruning, machine_.device->panel(), o_.budget_bytes, peers_);
+    if (smaller) {
+      o_.config = read_info(opened(to)).config;
+      o_.settings = with_shapes(o_.settings, o_.config);
     }
     planned_ = plan_fitting_run(run_spec(o_, &source_), machine_);
-    if (!left) return "";
-    return fmt::format("pruned: {}; {} parameters, {} planned", removed_text(before, *left),
-                       parameter_count(*left), format_size(planned_->process_bytes()));
+    if (!smaller) return "";
+    return fmt::format("pruned: {}; {} parameters, {} planned", removed_text(before, o_.config),
+                       parameter_count(o_.config), format_size(planned_->most_bytes()));
   }
 
   // The checkpoint of this step is there. The memory goes back to the system before the file is
@@ -249,11 +249,14 @@ class Trainer {
   void prune_now() {
     const std::filesystem::path path = checkpoint_path(o_.out, run_->done());
     run_.reset();
-    const std::string what = prune(path, path);
-    folder_->write_settings(o_.settings);
-    take_memory();
-    load(path);
-    run_->start_loading();
+    std::string what;
+    agree(peers_, [&] {
+      what = prune(path, path);
+      if (folder_ != nullptr) folder_->write_settings(o_.settings);
+      take_memory();
+      load(path);
+      run_->start_loading();
+    });
     if (!what.empty()) note(fmt::format("step {}: {}", run_->done(), what));
   }
 
