@@ -96,9 +96,17 @@ TEST_F(CliRanks, PruningEventsAreThoseOfOneProcess) {
 
 TEST_F(CliRanks, StateOnDiskToo) {
   fs::create_directory(launch_.folder / "disk");
-  succeed(training("one", settings(2)));
-  const Args away = {"--offload", (launch_.folder / "disk").string()};
-  train_over(2, "stages", 2, away + Args{"--ranks", "pipe=2", "--memory", "60M"});
+  const Args wide = {"--width", "192", "--heads", "4"};
+  succeed(training("one", settings(2) + wide));
+  Args away = wide + Args{"--ranks", "pipe=2", "--offload", (launch_.folder / "disk").string()};
+  const auto planned = [&] {
+    Args plan = training("stages", settings(2) + away) + Args{"--json"};
+    plan[0] = "plan";
+    return Json::parse(succeed(plan).out);
+  };
+  away = away + Args{"--memory", std::to_string(planned()["floor_bytes"].get<int64_t>())};
+  EXPECT_NE(planned()["techniques"].dump().find("moments, average"), std::string::npos);
+  train_over(2, "stages", 2, away);
   EXPECT_EQ(tensors("one", 2), tensors("stages", 2));
   EXPECT_TRUE(fs::is_empty(launch_.folder / "disk"));
 }

@@ -12,11 +12,13 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "cli/complain.h"
+#include "cli/resolve.h"
 #include "cli/this_machine.h"
 #include "comm/agreement.h"
 #include "comm/launcher.h"
 #include "machine/machine_file.h"
 #include "plan/layout.h"
+#include "run/disk_store.h"
 
 namespace ebb {
 
@@ -143,6 +145,27 @@ int resolve_leaves(const Settings& s, const RankPlace& place) {
   return leaves;
 }
 
+namespace {
+
+MeasuredMachine changed(const MeasuredMachine& machine,
+                        const std::function<void(Machine&)>& change) {
+  MeasuredMachine::Impl made = machine.impl();
+  change(made.machine);
+  return MeasuredMachine(std::make_shared<const MeasuredMachine::Impl>(std::move(made)));
+}
+
+// What rank 0 has measured, with this host's own directories.
+MeasuredMachine on_this_host(const std::string& described, const Settings& s) {
+  const std::string directory = resolve_offload(s).string();
+  const MeasuredMachine all =
+      MeasuredMachine::from_json(described, "the machine of rank 0", directory);
+  return changed(all, [&](Machine& machine) {
+    for (LaneKind& lane : machine.lanes) lane.open = disk_lane(directory).open;
+  });
+}
+
+}  // namespace
+
 MeasuredMachine resolve_machine_together(const Settings& s, Peers& peers) {
   // The CPUs are for all ranks of this host.
   if (s.threads == 0) {
@@ -157,14 +180,14 @@ MeasuredMachine resolve_machine_together(const Settings& s, Peers& peers) {
   agree(&peers, [&] {
     if (peers.rank() == 0) return;
     resolve_threads(s);
-    own = with_link(MeasuredMachine::from_json(described, "the machine of rank 0", s.offload), s);
+    own = with_link(on_this_host(described, s), s);
     if (own->threads() != team_threads()) {
       fail(Exit::usage,
            fmt::format("found {} threads, wanted the {} of rank 0", team_threads(), own->threads()),
            "give --threads to all");
     }
   });
-  return *own;
+  return changed(*own, [](Machine& machine) { machine.peers_bytes = kPeersRunningBytes; });
 }
 
 }  // namespace ebb

@@ -20,6 +20,8 @@ constexpr Link nominal_link() { return {2e9, 50e-6}; }
 
 // What MPI takes of a process: MPICH 15 MiB with four ranks on a host, some of it shared.
 inline constexpr int64_t kPeersBytes = 24 << 20;
+// That it still takes of one in which it was there when the process was measured.
+inline constexpr int64_t kPeersRunningBytes = 4 << 20;
 
 struct Machine {
   const Device* device = nullptr;  // outlives it
