@@ -1,8 +1,8 @@
 // What ranks do in a step, and how long Ebb says that it takes; for bench/ranks/simgrid.
-//   ebb_rank_scripts MODEL BATCH RANKS off|state RATE,LATENCY [smpi FOLDER | svg FILE | replay N]
-// smpi writes a trace of every rank for SimGrid's SMPI to replay, svg a picture. replay, started by
-// mpiexec on so many ranks, has them do it N times: they sleep where they would compute, and send
-// real bytes. Ops take what a middling machine takes, so that figures are the same everywhere.
+//   ebb_rank_scripts MODEL BATCH RANKS off|state RATE,LATENCY [smpi FOLDER | replay N]
+// smpi writes a trace of every rank for SimGrid's SMPI to replay. replay, started by mpiexec on so
+// many ranks, has them do it N times: they sleep where they would compute, and send real bytes. Ops
+// take what a middling machine takes, so that figures are the same everywhere.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -19,7 +19,6 @@
 #include "kernels/cpu/device.h"
 #include "model/step.h"
 #include "plan/rank_time.h"
-#include "report/rank_timeline.h"
 
 namespace ebb {
 namespace {
@@ -144,8 +143,7 @@ void write_smpi(const std::vector<RankScript>& scripts, const std::filesystem::p
 
 int run(const std::vector<std::string>& words) {
   if ((words.size() != 5 && words.size() != 7) || (words[3] != "off" && words[3] != "state")) {
-    fail(Exit::usage,
-         "wanted: MODEL BATCH RANKS off|state RATE,LATENCY [smpi FOLDER | svg FILE | replay N]");
+    fail(Exit::usage, "wanted: MODEL BATCH RANKS off|state RATE,LATENCY [smpi FOLDER | replay N]");
   }
   const auto start = Clock::now();
   const int ranks = static_cast<int>(parse_int(words[2], "RANKS"));
@@ -153,14 +151,13 @@ int run(const std::vector<std::string>& words) {
       write_scripts(words[0], parse_int(words[1], "BATCH"), ranks,
                     words[3] == "state" ? Shard::grads : Shard::off);
   const double written = since(start);
-  const bool drawn = words.size() == 7 && words[5] == "svg";
   const Link link = parse_link(words[4], "LINK");
   if (words.size() == 7 && words[5] == "replay") {
     replay(scripts, simulate(scripts, link).seconds(), parse_int(words[6], "N"));
     return 0;
   }
   const auto begun = Clock::now();
-  const RankTimes times = simulate(scripts, link, {.timeline = drawn});
+  const RankTimes times = simulate(scripts, link);
   const double played = since(begun);
   const std::vector<RankScript> apart = side_by_side(scripts);
   double computing = 0, waiting = 0;
@@ -178,8 +175,7 @@ int run(const std::vector<std::string>& words) {
       "played_in {:.3f}\n",
       times.seconds(), simulate(apart, link).seconds(), computing, waiting, times.events, bytes,
       written, played);
-  if (drawn) std::ofstream(words[6]) << rank_timeline_svg(times);
-  if (words.size() == 7 && !drawn) write_smpi(apart, words[6]);
+  if (words.size() == 7) write_smpi(apart, words[6]);
   return 0;
 }
 

@@ -12,6 +12,7 @@
 #include "cli/verbs.h"
 #include "formats/atomic_file.h"
 #include "plan/fastest_place.h"
+#include "report/rank_timeline.h"
 
 namespace ebb {
 
@@ -30,6 +31,18 @@ TrainOptions options_of(Settings& s, const Source* source, int64_t budget) {
   options.step.place = resolve_place(s, nullptr);
   options.step.leaves = resolve_leaves(s, options.step.place);
   return options;
+}
+
+// Of the plan, into the files that were asked for.
+void write_files(const Settings& s, const TrainingPlan::Impl& plan) {
+  const PlannedRun& planned = plan.planned;
+  if (!s.csv.empty()) {
+    write_file_atomically(s.csv, plan_csv(planned.step_plan(), planned.plans.limits));
+  }
+  if (!s.timeline.empty()) {
+    write_file_atomically(s.timeline, plan_timeline_svg(plan.spec.name, plan.spec.config, planned,
+                                                        inside(plan.machine)));
+  }
 }
 
 int print_largest(const RunSpec& spec, const LargestBatch& largest, bool json) {
@@ -55,6 +68,11 @@ int run_plan(Settings s) {
   const MeasuredMachine machine = resolve_machine(s);
   const bool max = s.batch == 0;
   if (max) s.batch = 1;
+  for (const char* file : {"csv", "timeline"}) {
+    if (!max || !s.has(file)) continue;
+    fail(Exit::usage, fmt::format("--{} contradicts --batch max, which makes many plans", file),
+         "give it with the batch that is found");
+  }
   const int64_t budget = resolve_budget(s, machine);
   const std::optional<Data> data = data_of(s, budget);
   const Source* source = data ? &inside(*data) : nullptr;
@@ -88,10 +106,7 @@ int run_plan(Settings s) {
     plan = plan_with_folder(machine, options, data, floor);
   }
   fmt::print("{}", s.json ? plan.json() + "\n" : plan.text());
-  if (!s.csv.empty()) {
-    const PlannedRun& planned = inside(plan).planned;
-    write_file_atomically(s.csv, plan_csv(planned.step_plan(), planned.plans.limits));
-  }
+  write_files(s, inside(plan));
   if (!plan.fits()) std::fflush(stdout);
   plan.check_fits();
   return 0;

@@ -71,7 +71,7 @@ struct Settings {
   int64_t samples = 256;
   bool fresh = false, dry_run = false, no_compensation = false;
   // the rest
-  std::string out, to, config, weights_file, batch_file, csv, target;
+  std::string out, to, config, weights_file, batch_file, csv, timeline, target;
   int64_t rounds = 5;
   bool json = false, profile = false, recalibrate = false;
 

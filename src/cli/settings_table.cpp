@@ -33,16 +33,20 @@ List lead(std::initializer_list<std::string> names, List list) {
 }
 
 List plan_table() {
-  return lead({"model", "batch", "memory", "data", "image-size", "json"},
-              join({model_settings(), group("the model", {class_count()}),
-                    group("training", {whole_or("max", "batch", &Settings::batch,
-                                                "samples of one optimizer step, in all; max: the "
-                                                "largest that fits")}),
-                    train_settings(), budget_settings(), technique_settings(), rank_settings(),
-                    group("memory and techniques", {machine_file(), debug_memory()}),
-                    pruning_settings(), record_settings(), sampler_settings("sample-steps"),
-                    group("output", {json(), text("csv", &Settings::csv, "FILE",
-                                                  "write the place of every buffer here")})}));
+  return lead(
+      {"model", "batch", "memory", "data", "image-size", "json"},
+      join({model_settings(), group("the model", {class_count()}),
+            group("training", {whole_or("max", "batch", &Settings::batch,
+                                        "samples of one optimizer step, in all; max: the "
+                                        "largest that fits")}),
+            train_settings(), budget_settings(), technique_settings(), rank_settings(),
+            group("memory and techniques", {machine_file(), debug_memory()}), pruning_settings(),
+            record_settings(), sampler_settings("sample-steps"),
+            group("output",
+                  {json(),
+                   text("csv", &Settings::csv, "FILE", "write the place of every buffer here"),
+                   text("timeline", &Settings::timeline, "FILE",
+                        "draw what every rank does in a step, as an .svg here")})}));
 }
 
 // A checkpoint to begin with. Of `train` alone: what would be planned is its own model.

@@ -1,6 +1,7 @@
 #include "plan/packing.h"
 
 #include <algorithm>
+#include <array>
 #include <tuple>
 
 #include "base/rng.h"
@@ -15,23 +16,27 @@ class Placer {
   Placer(const std::vector<LiveBlock>& blocks, const PackingSpace& space)
       : blocks_(blocks), start_(space.start) {
     limits_.piece_bytes = space.piece_bytes;
-    for (const LiveBlock& block : blocks) ops_ = std::max(ops_, block.life.end);
+    int ops = 0;
+    for (const LiveBlock& block : blocks) ops = std::max(ops, block.life.end);
+    buckets_.resize(ops / kBucket + 1);
   }
 
   Packing place(const std::vector<int>& order) {
     Packing made{std::vector<int64_t>(blocks_.size(), 0), 0};
-    placed_.clear();
+    all_.clear();
     long_.clear();
-    buckets_.assign(ops_ / kBucket + 1, {});
+    for (Row& bucket : buckets_) bucket.clear();
     for (const int i : order) {
-      work_ += static_cast<int64_t>(placed_.size()) + 1;
-      made.offsets[i] = lowest_free(i, made.offsets);
-      made.peak = std::max(made.peak, made.offsets[i] + blocks_[i].size);
-      insert(placed_, i, made.offsets);
+      work_ += std::ssize(all_) + 1;
+      const int64_t offset = lowest_free(i);
+      made.offsets[i] = offset;
+      made.peak = std::max(made.peak, offset + blocks_[i].size);
+      const Placed placed{offset, offset + blocks_[i].size, blocks_[i].life};
+      insert(all_, placed);
       if (is_long(i)) {
-        insert(long_, i, made.offsets);
+        insert(long_, placed);
       } else {
-        for (int b = first_bucket(i); b <= last_bucket(i); ++b) buckets_[b].push_back(i);
+        for (int b = first_bucket(i); b <= last_bucket(i); ++b) insert(buckets_[b], placed);
       }
     }
     return made;
@@ -44,59 +49,71 @@ class Placer {
   static constexpr int kBucket = 64;      // ops
   static constexpr int kLongBuckets = 4;  // a block that lives in more is a long one
 
-  static bool overlap(const Lifetime& a, const Lifetime& b) {
-    return a.begin < b.end && b.begin < a.end;
-  }
+  struct Placed {
+    int64_t begin, end;
+    Lifetime life;
+  };
+  using Row = std::vector<Placed>;  // sorted by where they begin
+
+  // What is left of a row that is gone through.
+  struct Rest {
+    const Placed *next, *end;
+  };
+
   int first_bucket(int i) const { return blocks_[i].life.begin / kBucket; }
   int last_bucket(int i) const { return (blocks_[i].life.end - 1) / kBucket; }
   bool is_long(int i) const { return last_bucket(i) - first_bucket(i) >= kLongBuckets; }
 
-  static void insert(std::vector<int>& sorted, int i, const std::vector<int64_t>& offsets) {
-    const auto at = std::upper_bound(sorted.begin(), sorted.end(), offsets[i],
-                                     [&](int64_t o, int j) { return o < offsets[j]; });
-    sorted.insert(at, i);
+  static void insert(Row& row, const Placed& placed) {
+    const auto at = std::upper_bound(row.begin(), row.end(), placed.begin,
+                                     [](int64_t o, const Placed& p) { return o < p.begin; });
+    row.insert(at, placed);
   }
 
   // A short block meets the long ones and the few that are placed in its buckets; a long one may
-  // meet any.
-  int64_t lowest_free(int i, const std::vector<int64_t>& offsets) {
-    near_.clear();
+  // meet any. They are met in the order of their offsets, whichever row they are in.
+  int64_t lowest_free(int i) {
+    std::array<Rest, kLongBuckets + 1> rows;
+    int count = 0;
+    const auto add = [&](const Row& row) {
+      if (!row.empty()) rows[count++] = {row.data(), row.data() + row.size()};
+    };
+    add(is_long(i) ? all_ : long_);
     if (!is_long(i)) {
-      for (int b = first_bucket(i); b <= last_bucket(i); ++b) {
-        for (const int j : buckets_[b]) {
-          if (overlap(blocks_[i].life, blocks_[j].life)) near_.push_back(j);
-        }
-        compared_ += std::ssize(buckets_[b]);
-      }
-      std::sort(near_.begin(), near_.end(), [&](int a, int b) { return offsets[a] < offsets[b]; });
+      for (int b = first_bucket(i); b <= last_bucket(i); ++b) add(buckets_[b]);
     }
-    const std::vector<int>& far = is_long(i) ? placed_ : long_;
     const int64_t size = blocks_[i].size;
+    const Lifetime life = blocks_[i].life;
     const auto allowed = [&](int64_t at) {
       return limits_.within_a_piece(start_ + at, size) - start_;
     };
-    int64_t offset = allowed(0);
-    // In the order of their offsets, whichever list they are in.
-    size_t n = 0, f = 0;
-    for (; n < near_.size() || f < far.size(); ++compared_) {
-      const bool from_near =
-          f == far.size() || (n < near_.size() && offsets[near_[n]] <= offsets[far[f]]);
-      const int j = from_near ? near_[n++] : far[f++];
-      if (!from_near && !overlap(blocks_[i].life, blocks_[j].life)) continue;
-      if (offsets[j] >= offset + size) break;
-      offset = std::max(offset, allowed(offsets[j] + blocks_[j].size));
+    for (int64_t offset = allowed(0);;) {
+      Rest* lowest = nullptr;
+      for (int r = 0; r < count; ++r) {
+        Rest& row = rows[r];
+        while (row.next != row.end && !in_the_way(*row.next, life, offset)) {
+          ++row.next;
+          ++compared_;
+        }
+        if (row.next == row.end) continue;
+        if (lowest == nullptr || row.next->begin < lowest->next->begin) lowest = &row;
+      }
+      if (lowest == nullptr || lowest->next->begin >= offset + size) return offset;
+      ++compared_;
+      offset = std::max(offset, allowed(lowest->next++->end));
     }
-    return offset;
+  }
+
+  static bool in_the_way(const Placed& placed, const Lifetime& life, int64_t offset) {
+    return placed.end > offset && placed.life.begin < life.end && life.begin < placed.life.end;
   }
 
   const std::vector<LiveBlock>& blocks_;
   const int64_t start_;
   Limits limits_;
-  int ops_ = 0;
   int64_t work_ = 0, compared_ = 0;
-  std::vector<int> placed_, long_;         // sorted by offset
-  std::vector<std::vector<int>> buckets_;  // by time: the short blocks placed there
-  std::vector<int> near_;
+  Row all_, long_;
+  std::vector<Row> buckets_;  // by time: the short blocks placed there
 };
 
 }  // namespace

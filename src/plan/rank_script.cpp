@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <type_traits>
+#include <utility>
 
 #include "base/error.h"
 
@@ -9,10 +11,63 @@ namespace ebb {
 
 namespace {
 
+template <typename T, typename... Types>
+constexpr bool is_one_of = (std::is_same_v<T, Types> || ...);
+
+Work work_of(const Op& op, const Program& program) {
+  return std::visit(
+      [&]<typename T>(const T&) {
+        if (is_one_of<T, SquaredNorm, ClipScale, AdamW, Lion, Adafactor, StructureSquares, Shrink>)
+          return Work::update;
+        if (is_one_of<T, LinearBackwardParams, LabelEmbedBackward>) return Work::matrices;
+        if (is_one_of<T, LinearBackwardInput, UnpatchifyBackward, SiluBackward, AdaLNBackward,
+                      AddGatedBackward, QkNormBackward, AttentionBackward>)
+          return Work::backward;
+        if (!is_one_of<T, AddTo, Zero>) return Work::forward;
+        const Buf changed = op.writes.empty() ? op.updates.at(0) : op.writes[0];
+        const Purpose purpose = program.buffer(changed).purpose;
+        return purpose == Purpose::gradient || purpose == Purpose::exchange ? Work::matrices
+                                                                            : Work::backward;
+      },
+      op.params);
+}
+
+// Computing, one stretch after the other.
+class Stretches {
+ public:
+  void add(double seconds, Work work) {
+    if (seconds <= 0) return;
+    if (all_.empty() || all_.back().work != work) {
+      all_.push_back({seconds, -1, RankStep::Kind::compute, work});
+    } else {
+      all_.back().seconds += seconds;
+    }
+  }
+  // So long, where a lane takes longer than the ops.
+  void stretch_to(double seconds) {
+    double own = 0;
+    for (const RankStep& each : all_) own += each.seconds;
+    if (seconds <= own) return;
+    if (all_.empty()) add(seconds, Work::forward);
+    for (RankStep& each : all_) each.seconds *= own > 0 ? seconds / own : 1;
+  }
+  void take(Stretches& other) {
+    for (const RankStep& each : other.all_) add(each.seconds, each.work);
+    other.all_.clear();
+  }
+  void move_to(std::vector<RankStep>& steps) {
+    steps.insert(steps.end(), all_.begin(), all_.end());
+    all_.clear();
+  }
+
+ private:
+  std::vector<RankStep> all_;
+};
+
 class ScriptWriter {
  public:
-  ScriptWriter(const Program& program, const Machine& machine)
-      : program_(program), machine_(machine), lanes_(machine.lanes.size()) {
+  ScriptWriter(const Program& program, const Machine& machine, ScriptCut cut)
+      : program_(program), machine_(machine), cut_(cut), lanes_(machine.lanes.size()) {
     for (const Op& op : program.ops) uses_lanes_ |= std::holds_alternative<Transfer>(op.params);
   }
 
@@ -20,8 +75,8 @@ class ScriptWriter {
     int next = 0;
     for (const Loop& loop : program_.loops) {
       ops(next, loop.begin, 1);
-      // Nobody sees how a loop without messages comes to its seconds.
-      const bool all_at_once = !has_messages(loop);
+      // Other ranks do not see how a loop without messages comes to its seconds.
+      const bool all_at_once = cut_ == ScriptCut::messages && !has_messages(loop);
       for (int64_t i = 0; i < (all_at_once ? 1 : loop.count); ++i) {
         ops(loop.begin, loop.end, all_at_once ? loop.count : 1);
       }
@@ -54,7 +109,8 @@ class ScriptWriter {
       } else if (const auto* transfer = std::get_if<Transfer>(&params)) {
         lanes_.at(transfer->lane) += often * machine_.lanes[transfer->lane].seconds(*transfer);
       } else {
-        stage_ += often * machine_.costs.seconds(params);
+        stage_.add(often * machine_.costs.seconds(params),
+                   cut_ == ScriptCut::works ? work_of(program_.ops[i], program_) : Work::forward);
       }
     }
   }
@@ -73,7 +129,8 @@ class ScriptWriter {
     double slowest = 0;
     for (double& lane : lanes_) slowest = std::max(slowest, std::exchange(lane, 0.0));
     if (!exchanged_) {
-      before_ += std::max(std::exchange(stage_, 0.0), slowest);
+      stage_.stretch_to(slowest);
+      before_.take(stage_);
       return;
     }
     exchanged_ = false;
@@ -83,18 +140,18 @@ class ScriptWriter {
   }
 
   void compute() {
-    const double seconds = std::exchange(before_, 0.0) + std::exchange(stage_, 0.0);
-    if (seconds > 0) script_.steps.push_back({seconds, -1, RankStep::Kind::compute});
+    before_.take(stage_);
+    before_.move_to(script_.steps);
   }
 
   // ---- messages --------------------------------------------------------------------------------
 
   void add_exchange(const Op& op, const Exchange& exchange) {
     if (uses_lanes_ && !exchanged_) {  // where the stage begins
-      const double stage = std::exchange(stage_, 0.0);
+      Stretches stage = std::exchange(stage_, {});
       compute();
       script_.steps.push_back({0, -1, RankStep::Kind::stage});
-      stage_ = stage;
+      stage_ = std::move(stage);
     }
     exchanged_ = true;
     compute();
@@ -121,20 +178,21 @@ class ScriptWriter {
 
   const Program& program_;
   const Machine& machine_;
+  const ScriptCut cut_;
   RankScript script_;
   std::map<int32_t, int32_t> open_;  // messages by buffer
   bool uses_lanes_ = false;
   std::ptrdiff_t stage_index_ = 0;
   bool exchanged_ = false;     // within the stage
-  double before_ = 0;          // seconds of stages that are over, not in a step yet
-  double stage_ = 0;           // and of the stage's own ops
+  Stretches before_;           // of stages that are over, not in a step yet,
+  Stretches stage_;            // and of the stage's own ops
   std::vector<double> lanes_;  // within the stage
 };
 
 }  // namespace
 
-RankScript script_of(const Program& program, const Machine& machine) {
-  return ScriptWriter(program, machine).write();
+RankScript script_of(const Program& program, const Machine& machine, ScriptCut cut) {
+  return ScriptWriter(program, machine, cut).write();
 }
 
 }  // namespace ebb

@@ -10,6 +10,14 @@
 
 namespace ebb {
 
+// What ops are for. Sums of gradients over ranks and their zeros count as the matrices'.
+enum class Work : uint8_t {
+  forward,
+  backward,  // the gradients that go on to the layer before,
+  matrices,  // and those that stay
+  update,    // with norms and the average
+};
+
 struct RankStep {
   enum class Kind : uint8_t {
     compute,  // for so many seconds
@@ -20,6 +28,7 @@ struct RankStep {
   double seconds = 0;
   int32_t message = -1;  // that it begins or waits for
   Kind kind = Kind::compute;
+  Work work = Work::forward;  // of computing, in a script that is cut by it
 };
 
 struct RankMessage {
@@ -37,7 +46,10 @@ struct RankScript {
 
 // Loops run their count. Ops take what the machine says, and stages as long as their slowest lane
 // (plan/machine.h): without messages the script takes predicted_seconds(). A Bug names what is
-// begun twice, waited for and not begun, or begun and not waited for.
-RankScript script_of(const Program& program, const Machine& machine);
+// begun twice, waited for and not begun, or begun and not waited for. Computing is cut by messages
+// alone; for a picture also where the work changes.
+enum class ScriptCut : uint8_t { messages, works };
+RankScript script_of(const Program& program, const Machine& machine,
+                     ScriptCut cut = ScriptCut::messages);
 
 }  // namespace ebb

@@ -190,11 +190,11 @@ class Simulation {
       if (step.kind == RankStep::Kind::wait && !over(r, step.message)) return;
       ++rank.next;
       if (step.kind == RankStep::Kind::begin) begin(r, step.message);
-      if (step.kind == RankStep::Kind::compute) return compute(r, step.seconds);
+      if (step.kind == RankStep::Kind::compute) return compute(r, step.seconds, step.work);
       if (step.kind == RankStep::Kind::stage) {
         const double rest = rank.stage_begin + step.seconds - now_;
         rank.stage_begin = now_ + std::max(0.0, rest);
-        if (rest > 0) return compute(r, rest);
+        if (rest > 0) return compute(r, rest, step.work);
       }
     }
   }
@@ -208,16 +208,16 @@ class Simulation {
     rank.next = 0;
   }
 
-  void compute(int r, double seconds) {
+  void compute(int r, double seconds, Work work) {
     found_.ranks[r].computing += seconds;
     push(now_ + seconds, Event::Kind::computed, r);
     if (!options_.timeline) return;
     int32_t& last = ranks_[r].last_computing;
-    if (last >= 0 && found_.timeline[last].end == now_) {
+    if (last >= 0 && found_.timeline[last].end == now_ && found_.timeline[last].work == work) {
       found_.timeline[last].end = now_ + seconds;
     } else {
       last = static_cast<int32_t>(found_.timeline.size());
-      note(RankInterval::Kind::computing, r, now_, now_ + seconds, -1);
+      note(RankInterval::Kind::computing, r, now_, now_ + seconds, -1, work);
     }
   }
 
@@ -306,9 +306,10 @@ class Simulation {
     }
   }
 
-  void note(RankInterval::Kind kind, int r, double begin, double end, int32_t message) {
+  void note(RankInterval::Kind kind, int r, double begin, double end, int32_t message,
+            Work work = Work::forward) {
     if (options_.timeline && end > begin) {
-      found_.timeline.push_back({begin, end, r, message, kind});
+      found_.timeline.push_back({begin, end, r, message, kind, work});
     }
   }
 

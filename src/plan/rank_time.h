@@ -23,6 +23,7 @@ struct RankInterval {
   int32_t rank = 0;
   int32_t message = -1;  // of the rank's script, that is waited for or on its way
   Kind kind = Kind::computing;
+  Work work = Work::forward;  // of computing, where the script is cut by it
 };
 
 struct RankTimes {
