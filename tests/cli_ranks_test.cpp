@@ -121,6 +121,28 @@ TEST_F(CliRanks, ASignalToOneStopsAllAfterTheSameStepSaved) {
   EXPECT_EQ(saved, 1);
 }
 
+// One process meets the same sample after the same step.
+TEST_F(CliRanks, DataThatOneOfThemCannotReadEndsAllWithTheStateSaved) {
+  write_features(24);
+  std::vector<float> values(256, std::nanf(""));
+  spill(at("latents/x_features/5.npy"), npy("<f4", "(1, 4, 8, 8)", raw(values)));
+  const auto command = [](const std::string& out, const Args& more) {
+    return training(out, settings(20) + Args{"--save-every", "0"} + more, "latents");
+  };
+  const Result one = run(command("one", {}));
+  expect_refused(one, 4, {"5.npy", "the state after step"});
+  const size_t saved = one.err.find("step-");
+  ASSERT_NE(saved, std::string::npos) << one.story();
+  const int step = std::stoi(one.err.substr(saved + 5, 9));
+  for (const Args& layout : {Args{"--ranks", "data=3"}, Args{"--ranks", "pipe=2"}}) {
+    const int n = layout[1] == "data=3" ? 3 : 2;
+    const Result together = run(command(layout[1], layout), ranks(n));
+    expect_refused(together, 4, {"5.npy", fmt::format("the state after step {}", step)});
+    EXPECT_EQ(together.err.find("error: "), together.err.rfind("error: ")) << together.story();
+    EXPECT_EQ(tensors("one", step), tensors(layout[1], step));
+  }
+}
+
 TEST_F(CliRanks, WhatRanksCannotDoIsRefusedByName) {
   const auto refused = [&](int n, const Args& more, const std::vector<std::string>& nouns) {
     const Result r = n == 1 ? run(training("refused", settings(2) + more))
