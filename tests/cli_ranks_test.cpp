@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include "cli_fixture.h"
+#include "state/checkpoint.h"
 
 namespace ebb::cli_fixture {
 namespace {
@@ -121,26 +122,24 @@ TEST_F(CliRanks, ASignalToOneStopsAllAfterTheSameStepSaved) {
   EXPECT_EQ(saved, 1);
 }
 
-// One process meets the same sample after the same step.
-TEST_F(CliRanks, DataThatOneOfThemCannotReadEndsAllWithTheStateSaved) {
+TEST_F(CliRanks, DataThatOneOfThemCannotReadAnyMoreEndsAllWithTheStateSaved) {
   write_features(24);
-  std::vector<float> values(256, std::nanf(""));
-  spill(at("latents/x_features/5.npy"), npy("<f4", "(1, 4, 8, 8)", raw(values)));
-  const auto command = [](const std::string& out, const Args& more) {
-    return training(out, settings(20) + Args{"--save-every", "0"} + more, "latents");
+  const auto command = [](const std::string& out, int64_t steps) {
+    return training(out, settings(static_cast<int>(steps)) + Args{"--save-every", "0"}, "latents");
   };
-  const Result one = run(command("one", {}));
-  expect_refused(one, 4, {"5.npy", "the state after step"});
-  const size_t saved = one.err.find("step-");
-  ASSERT_NE(saved, std::string::npos) << one.story();
-  const int step = std::stoi(one.err.substr(saved + 5, 9));
-  for (const Args& layout : {Args{"--ranks", "data=3"}, Args{"--ranks", "pipe=2"}}) {
-    const int n = layout[1] == "data=3" ? 3 : 2;
-    const Result together = run(command(layout[1], layout), ranks(n));
-    expect_refused(together, 4, {"5.npy", fmt::format("the state after step {}", step)});
-    EXPECT_EQ(together.err.find("error: "), together.err.rfind("error: ")) << together.story();
-    EXPECT_EQ(tensors("one", step), tensors(layout[1], step));
-  }
+  Child child(command("gone", 100000) + Args{"--ranks", "data=3"}, ranks(3));
+  const fs::path log = at("gone/log.jsonl");
+  while (child.running() && (!fs::exists(log) || fs::file_size(log) < 500)) usleep(10'000);
+  fs::remove(at("latents/x_features/7.npy"));
+  const Result r = child.wait();
+  expect_refused(r, 4, {"7.npy", "the state after step ", "is saved in "});
+  EXPECT_EQ(r.err.find("error: "), r.err.rfind("error: ")) << "said once: " << r.story();
+  const auto kept = checkpoints_of(at("gone"));
+  ASSERT_EQ(kept.size(), 1u) << r.story();
+  const int64_t step = kept[0].step;
+  write_features(24);
+  succeed(command("one", step) + Args{"--save-every", std::to_string(step)});
+  EXPECT_EQ(tensors("one", static_cast<int>(step)), tensors("gone", static_cast<int>(step)));
 }
 
 TEST_F(CliRanks, WhatRanksCannotDoIsRefusedByName) {

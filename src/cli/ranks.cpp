@@ -1,6 +1,7 @@
 #include "cli/ranks.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -73,6 +74,9 @@ int run_over_ranks(const std::string& verb, OverRanks over_ranks,
                    const std::vector<std::string>& args) {
   std::unique_ptr<Peers> peers;
   const std::string who = fmt::format("rank {}: ", launcher().rank);
+  // Hydra sends it to those who are left when a rank has ended, and only then do MPI libraries that
+  // have started catch it.
+  signal(SIGUSR1, SIG_IGN);
   // UCX ends a process that reads from one that is gone, and prints a page of addresses before.
   ask_before_ending(MpiWorker::outlive_mpi);
   setenv("UCX_HANDLE_ERRORS", "none", 0);
