@@ -161,6 +161,8 @@ TEST_F(CliRanks, WhatRanksCannotDoIsRefusedByName) {
   refused(2, {"--ranks", "data=2", "--release", "on"}, {"--release on", "data=2"});
   refused(2, {"--ranks", "data=2", "--micro-batch", "2", "--order", "batch"},
           {"--order batch", "data=2"});
+  refused(2, {"--sum", "tree:4", "--order", "batch", "--shard", "weights"},
+          {"--order batch with --shard weights", "data=2"});
   refused(2, {"--ranks", "data=2", "--batch", "1"}, {"--ranks", "--batch"});
   refused(2, {"--ranks", "nodes=2"}, {"--ranks", "nodes=2", "data=N"});
   refused(1, {"--shard", "grads"}, {"--shard"});
