@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include "cli_fixture.h"
+#include "state/checkpoint.h"
 
 namespace ebb::cli_fixture {
 namespace {
@@ -150,6 +151,26 @@ TEST_F(CliRanks, ASignalToOneStopsAllAfterTheSameStepSaved) {
   EXPECT_EQ(saved, 1);
 }
 
+TEST_F(CliRanks, DataThatOneOfThemCannotReadAnyMoreEndsAllWithTheStateSaved) {
+  write_features(24);
+  const auto command = [](const std::string& out, int64_t steps) {
+    return training(out, settings(static_cast<int>(steps)) + Args{"--save-every", "0"}, "latents");
+  };
+  Child child(command("gone", 100000) + Args{"--ranks", "data=3"}, ranks(3));
+  const fs::path log = at("gone/log.jsonl");
+  while (child.running() && (!fs::exists(log) || fs::file_size(log) < 500)) usleep(10'000);
+  fs::remove(at("latents/x_features/7.npy"));
+  const Result r = child.wait();
+  expect_refused(r, 4, {"7.npy", "the state after step ", "is saved in "});
+  EXPECT_EQ(r.err.find("error: "), r.err.rfind("error: ")) << "said once: " << r.story();
+  const auto kept = checkpoints_of(at("gone"));
+  ASSERT_EQ(kept.size(), 1u) << r.story();
+  const int64_t step = kept[0].step;
+  write_features(24);
+  succeed(command("one", step) + Args{"--save-every", std::to_string(step)});
+  EXPECT_EQ(tensors("one", static_cast<int>(step)), tensors("gone", static_cast<int>(step)));
+}
+
 TEST_F(CliRanks, WhatRanksCannotDoIsRefusedByName) {
   const auto refused = [&](int n, const Args& more, const std::vector<std::string>& nouns) {
     const Result r = n == 1 ? run(training("refused", settings(2) + more))
@@ -169,6 +190,8 @@ TEST_F(CliRanks, WhatRanksCannotDoIsRefusedByName) {
   refused(2, {"--ranks", "pipe=2", "--release", "on"}, {"--release on", "pipe=2"});
   refused(2, {"--ranks", "data=2", "--micro-batch", "2", "--order", "batch"},
           {"--order batch", "data=2"});
+  refused(2, {"--sum", "tree:4", "--order", "batch", "--shard", "weights"},
+          {"--order batch with --shard weights", "data=2"});
   refused(2, {"--ranks", "data=2", "--batch", "1"}, {"--ranks", "--batch"});
   refused(2, {"--ranks", "nodes=2"}, {"--ranks", "nodes=2", "data=N"});
   refused(1, {"--shard", "grads"}, {"--shard"});

@@ -1,5 +1,7 @@
-// A program for ranks to run, for comm_test.cpp: mpiexec -n 4 ebb_comm_probe WHAT [NUMBER]. It ends
-// as ebb does: with an `error:` line, on stderr or in EBB_PROBE_RECORDS/error.RANK, and its code.
+// A program for ranks to run, for mpi_ranks_test.cpp: mpiexec -n 4 ebb_comm_probe WHAT [NUMBER]. It
+// ends as ebb does: with an `error:` line, on stderr or in EBB_PROBE_RECORDS/error.RANK, and its
+// code. `ebb_comm_probe watch FOLDER PROGRAM ...` runs another and notes in FOLDER/peak.RANK how
+// many bytes its process had at most.
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -256,11 +258,31 @@ int main_recorded(const std::string& folder, const std::vector<std::string>& wor
   return code >= 0 ? code : 128 - code;
 }
 
+int main_watching(const std::string& folder, std::vector<std::string> words) {
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const pid_t program = fork();
+  if (program == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  int status = 0;
+  rusage use{};
+  while (wait4(program, &status, 0, &use) < 0) continue;
+  std::ofstream(fmt::format("{}/peak.{}", folder, launcher().rank)) << use.ru_maxrss * 1024;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 }  // namespace
 }  // namespace ebb
 
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.size() > 2 && words[0] == "watch") {
+    return ebb::main_watching(words[1], {words.begin() + 2, words.end()});
+  }
   const char* folder = std::getenv("EBB_PROBE_RECORDS");
   return folder != nullptr ? ebb::main_recorded(folder, words) : ebb::main_of(words);
 }

@@ -28,6 +28,8 @@ class FakeMpi {
   void fail(int rank) { ranks_.at(rank)->broken = true; }
   // As long as it is set, calls of this rank do not return.
   void hang(int rank, bool on) { ranks_.at(rank)->hangs = on; }
+  // The same of its last call alone.
+  void hang_at_end(int rank, bool on) { ranks_.at(rank)->hangs_at_end = on; }
   // The largest message that was asked for.
   int64_t largest() const { return largest_; }
   // Sends that were in flight at the same time, at most, between two ranks on one tag.
@@ -50,7 +52,7 @@ class FakeMpi {
     FakeMpi& all;
     const int rank;
     EbbMpi calls{};
-    std::atomic<bool> broken{false}, hangs{false};
+    std::atomic<bool> broken{false}, hangs{false}, hangs_at_end{false};
     std::vector<EbbMpiDone> done;
     std::vector<int> free_slots;
     int slots = 0;
@@ -101,7 +103,10 @@ class FakeMpi {
     own.done.erase(own.done.begin(), own.done.begin() + count);
     return count;
   }
-  static int finish(void* self) { return rank_of(self).fails() ? -1 : 0; }
+  static int finish(void* self) {
+    while (rank_of(self).hangs_at_end) std::this_thread::yield();
+    return rank_of(self).fails() ? -1 : 0;
+  }
   static const char* failure(void*) { return "the fake was told to fail"; }
 
   void match(Queue& queue) {

@@ -165,6 +165,25 @@ TEST(MpiPeers, AHangInMpiDoesNotKeepALossBack) {
   mpi.hang(0, false);
 }
 
+// The first and the last call of MPI's wait for the other ranks: not for ever.
+TEST(MpiPeers, AnMpiThatDoesNotStartIsWaitedForNoLongerThanTheTimeOut) {
+  static FakeMpi mpi(2);
+  mpi.hang(1, true);
+  const auto said = on_ranks(mpi, 2, 300ms, [](Peers&) { FAIL() << "not all are there"; });
+  EXPECT_NE(said[0].find("not every rank has come to the start"), std::string::npos) << said[0];
+  EXPECT_NE(said[1].find("has not started within 0.3 s"), std::string::npos) << said[1];
+  mpi.hang(1, false);
+}
+
+TEST(MpiPeers, AnMpiThatDoesNotEndIsWaitedForNoLongerThanTheTimeOut) {
+  static FakeMpi mpi(2);
+  mpi.hang_at_end(1, true);
+  const auto said = on_ranks(mpi, 2, 300ms, [](Peers& peers) { peers.any(0); });
+  EXPECT_NE(said[0].find("rank 1 (pid "), std::string::npos) << said[0];
+  EXPECT_NE(said[1].find("has not ended within 0.3 s"), std::string::npos) << said[1];
+  mpi.hang_at_end(1, false);
+}
+
 TEST(MpiPeers, RanksThatWaitForEachOtherAreTold) {
   FakeMpi mpi(2);
   const auto said = on_ranks(mpi, 2, 300ms, [](Peers& peers) {

@@ -57,6 +57,29 @@ TEST(PlannedRanks, ALargerBudgetIsNotSlowerAndASmallerOneIsObeyed) {
   }
 }
 
+// A batch of fewer samples than leaves, or fewer blocks than stages, is none.
+TEST(PlannedRanks, WhatARefusalNamesTheLayoutCanDo) {
+  const Machine machine = middling_machine();
+  const auto refused = [&](int data, int pipe, int64_t batch, int leaves) -> std::string {
+    RunSpec spec = spec_of(data, pipe, 0, 1);
+    spec.config = small_config();
+    set_blocks(spec.config, 3, 2);
+    spec.step.batch = batch;
+    spec.step.leaves = leaves;
+    try {
+      plan_fitting_run(spec, machine);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Exit::budget);
+      return e.hint();
+    }
+    return "not refused";
+  };
+  EXPECT_NE(refused(2, 1, 14, 8).find(" would need "), std::string::npos);
+  EXPECT_EQ(refused(2, 1, 14, 8).find("--batch 3 "), std::string::npos);
+  EXPECT_EQ(refused(3, 1, 3, 0).find("--batch "), std::string::npos);
+  EXPECT_EQ(refused(1, 2, 8, 0).find("--depth "), std::string::npos);
+}
+
 // State of a rank over that of one, as ranks.md has it: 4P + 16P/n with gradients shared.
 TEST(PlannedRanks, StateFallsWithTheNumberOfRanks) {
   const Machine machine = middling_machine();

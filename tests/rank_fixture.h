@@ -76,8 +76,12 @@ class RankRuns : public testing::Test {
   // The plan of a rank, with pictures of a sampler if there is one.
   PlannedRun planned(const TrainOptions& o,
                      const std::optional<SamplerSpec>& sampler = std::nullopt) const {
+    return planned(o, *source_, sampler);
+  }
+  PlannedRun planned(const TrainOptions& o, const Source& source,
+                     const std::optional<SamplerSpec>& sampler = std::nullopt) const {
     PlannedRun made;
-    made.step = run_spec(o, source_.get()).step;
+    made.step = run_spec(o, &source).step;
     made.sampler = sampler;
     std::vector<Program> programs;
     programs.push_back(write_step(o.config, made.step, cpu_device()));

@@ -1,9 +1,11 @@
 #include "cli/ranks.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 
 #include "api/impl.h"
@@ -13,9 +15,11 @@
 #include "base/threads.h"
 #include "cli/complain.h"
 #include "cli/resolve.h"
+#include "cli/signals.h"
 #include "cli/this_machine.h"
 #include "comm/agreement.h"
 #include "comm/launcher.h"
+#include "comm/mpi_worker.h"
 #include "machine/machine_file.h"
 #include "plan/layout.h"
 #include "run/disk_store.h"
@@ -24,8 +28,10 @@ namespace ebb {
 
 namespace {
 
-// Nothing of MPI may be called any more, not even by its exit handlers.
-[[noreturn]] void end_now(int code) {
+// The others hear why, if they can. Nothing of MPI may be called any more, not even by its exit
+// handlers.
+[[noreturn]] void end_alone(Peers* peers, int code, const char* why) {
+  if (peers != nullptr) peers->abandon(why);
   std::fflush(stdout);
   std::fflush(stderr);
   _exit(code);
@@ -50,9 +56,18 @@ int run_together(const std::string& verb, OverRanks over_ranks,
          fmt::format("ebb {} runs in one process, found {} ranks", verb, peers->size()),
          fmt::format("start it without mpiexec: ebb {} ...", verb));
   });
-  const int code = over_ranks(std::move(*settings), *peers);
-  peers->leave();
-  return code;
+  return over_ranks(std::move(*settings), *peers);
+}
+
+// What all ranks fail with alike is said by the first.
+int run_or_complain_together(const std::string& verb, OverRanks over_ranks,
+                             const std::vector<std::string>& args, std::unique_ptr<Peers>& peers) {
+  try {
+    return run_together(verb, over_ranks, args, peers);
+  } catch (const SharedError& e) {
+    if (peers->rank() == 0) complain(e, verb);
+    return static_cast<int>(e.code());
+  }
 }
 
 }  // namespace
@@ -60,25 +75,23 @@ int run_together(const std::string& verb, OverRanks over_ranks,
 int run_over_ranks(const std::string& verb, OverRanks over_ranks,
                    const std::vector<std::string>& args) {
   std::unique_ptr<Peers> peers;
-  const int rank = launcher().rank;
-  const std::string who = fmt::format("rank {}: ", rank);
+  const std::string who = fmt::format("rank {}: ", launcher().rank);
+  // Hydra sends it to those who are left when a rank has ended, and only then do MPI libraries that
+  // have started catch it.
+  signal(SIGUSR1, SIG_IGN);
+  // UCX ends a process that reads from one that is gone, and prints a page of addresses before.
+  ask_before_ending(MpiWorker::outlive_mpi);
+  setenv("UCX_HANDLE_ERRORS", "none", 0);
   try {
-    return run_together(verb, over_ranks, args, peers);
-  } catch (const SharedError& e) {
-    if (rank == 0) complain(e, verb);
+    const int code = run_or_complain_together(verb, over_ranks, args, peers);
     peers->leave();
-    return static_cast<int>(e.code());
+    return code;
   } catch (const Error& e) {
-    const int code = complain(e, verb, who);
-    if (peers == nullptr) return code;
-    peers->abandon(e.what());
-    end_now(code);
+    end_alone(peers.get(), complain(e, verb, who), e.what());
   } catch (const std::exception& e) {
-    if (peers == nullptr) throw;
     constexpr int kBug = 70;
     complain(Exit::usage, who + "a bug in ebb: " + e.what(), "please report it with the command");
-    peers->abandon(e.what());
-    end_now(kBug);
+    end_alone(peers.get(), kBug, e.what());
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 namespace ebb {
@@ -16,6 +17,7 @@ std::atomic<int> again{0};   // one that came after it, while saving
 std::atomic<int> saving{0};  // how many saves are under way
 std::atomic<bool> on_terminal{false};
 std::atomic<const char*> words{""};
+std::atomic<void (*)()> asked_first{nullptr};
 static_assert(std::atomic<int>::is_always_lock_free);
 static_assert(std::atomic<const char*>::is_always_lock_free);
 
@@ -50,6 +52,12 @@ void catch_stop_signals(const char* acknowledgement) {
   struct sigaction before = {};
   sigaction(SIGHUP, nullptr, &before);
   if (before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
+}
+
+void ask_before_ending(void (*first)()) {
+  asked_first = first;
+  signal(SIGABRT, [](int) { asked_first.load()(); });  // who returns is ended by abort() itself
+  std::atexit(first);
 }
 
 int stop_signal() { return asked.load(); }

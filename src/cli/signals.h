@@ -10,6 +10,9 @@ namespace ebb {
 void catch_stop_signals(const char* acknowledgement);
 int stop_signal();  // 0, or the signal that asked to stop
 
+// What ends the process from within abort() or exit() asks `first`, which may not return.
+void ask_before_ending(void (*first)());
+
 // While something is being saved, a second signal does not cut it off: it ends the process when
 // that is done.
 void note_saving(bool under_way);

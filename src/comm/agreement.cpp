@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -22,6 +23,9 @@ std::string told(const std::exception_ptr& failure) {
     std::rethrow_exception(failure);
   } catch (const Error& error) {
     text = static_cast<char>(error.code()) + std::string(error.what()) + '\0' + error.hint();
+  } catch (const std::system_error& error) {
+    text = static_cast<char>(Exit::disk) + std::string(error.what()) + '\0' +
+           "the output could not be written: is its disk full, its terminal closed?";
   } catch (const std::exception& error) {
     text = kBug + std::string(error.what());
   }

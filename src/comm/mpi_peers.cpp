@@ -22,7 +22,10 @@ std::string process_name() {
 }  // namespace
 
 MpiPeers::MpiPeers(const EbbMpi& mpi, const PeerOptions& options)
-    : name_(process_name()), worker_(mpi), liveness_(worker_.rank()) {
+    : name_(process_name()),
+      timeout_(options.timeout),
+      worker_(mpi, timeout_),
+      liveness_(worker_.rank()) {
   set_place(worker_.rank(), worker_.size());
   // Nobody watches yet.
   worker_.set_deadline(MpiWorker::Clock::now() + options.timeout);
@@ -44,7 +47,7 @@ MpiPeers::MpiPeers(const EbbMpi& mpi, const PeerOptions& options)
 
 void MpiPeers::leave() {
   any(0);  // nobody shuts down while another still sends
-  worker_.finish();
+  worker_.finish(timeout_);
   liveness_.leave();
   worker_.check();
 }

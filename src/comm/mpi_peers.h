@@ -21,6 +21,7 @@ class MpiPeers final : public Peers {
   Ticket begin(const PeerMessage& message) override { return worker_.begin(message); }
 
   std::string name_;  // of this rank's process
+  const std::chrono::milliseconds timeout_;
   MpiWorker worker_;
   Liveness liveness_;  // ends first: it calls the worker
 };

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -25,6 +27,8 @@ using Clock = MpiWorker::Clock;
 // part of the time that it has waited: a message is found at most an eighth later than it came.
 constexpr auto kAwake = 30us;
 constexpr auto kShortest = 10us, kLongest = 1000us;
+
+double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
 Clock::duration pause_after(Clock::duration waited) {
   if (waited < kAwake) return Clock::duration::zero();
@@ -49,7 +53,8 @@ struct MpiWorker::Shared {
   std::optional<Error> failure, trouble;
   enum class Order { work, finish, stop } order = Order::work;
   int rank = -1, size = 0;
-  bool parked = false;  // the thread calls MPI no more
+  bool parked = false;             // the thread calls MPI no more
+  std::atomic<bool> ended{false};  // by MPI, within a call
 
   void start(std::unique_lock<std::mutex>& lock);
   void work(std::unique_lock<std::mutex>& lock);
@@ -133,7 +138,16 @@ void MpiWorker::Shared::finish(std::unique_lock<std::mutex>& lock) {
                   fmt::format("ranks: {} does not end: {}", mpi.library, mpi.failure(mpi.self)));
 }
 
+thread_local MpiWorker::Shared* MpiWorker::own = nullptr;
+
+void MpiWorker::outlive_mpi() {
+  if (own == nullptr) return;
+  own->ended = true;
+  while (true) pause();
+}
+
 void MpiWorker::run(const std::shared_ptr<Shared>& shared) {
+  own = shared.get();
   // Sleeps of a few microseconds are meant: the system would round them up to 50 more.
   prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
   std::unique_lock<std::mutex> lock(shared->mutex);
@@ -145,10 +159,17 @@ void MpiWorker::run(const std::shared_ptr<Shared>& shared) {
   shared->done.notify_all();
 }
 
-MpiWorker::MpiWorker(const EbbMpi& mpi) : shared_(std::make_shared<Shared>(mpi)) {
+MpiWorker::MpiWorker(const EbbMpi& mpi, Clock::duration most)
+    : shared_(std::make_shared<Shared>(mpi)) {
   thread_ = std::thread([shared = shared_] { run(shared); });
   std::unique_lock<std::mutex> lock(shared_->mutex);
-  shared_->done.wait(lock, [&] { return shared_->rank >= 0; });
+  if (!shared_->done.wait_for(lock, most, [&] { return shared_->rank >= 0; })) {
+    shared_->order = Shared::Order::stop;
+    thread_.detach();
+    fail(Exit::peer,
+         fmt::format("ranks: {} has not started within {:.1f} s", mpi.library, seconds(most)),
+         "has a rank ended before it began? --peer-timeout gives them longer");
+  }
   rank_ = shared_->rank;
   size_ = shared_->size;
   if (!shared_->failure) return;
@@ -196,7 +217,7 @@ void MpiWorker::wait(Peers::Ticket ticket) {
     s.waiting.reset();
   }
   if (!s.failure) return;
-  s.done.wait_for(lock, 1s, [&] { return s.parked; });
+  s.done.wait_for(lock, 1s, [&] { return s.parked || s.ended; });
   const std::string meanwhile =
       message ? fmt::format("; rank {} was waiting {}", rank_, described(*message)) : "";
   throw Error(s.failure->code(), s.failure->what() + meanwhile, s.failure->hint());
@@ -214,13 +235,19 @@ void MpiWorker::fail_with(const Error& error) {
   shared_->done.notify_all();
 }
 
-void MpiWorker::finish() {
+void MpiWorker::finish(Clock::duration most) {
   std::unique_lock<std::mutex> lock(shared_->mutex);
   Shared& s = *shared_;
   require(s.open.empty(), "ranks: {} transfers are open at the end", s.open.size());
   s.order = Shared::Order::finish;
   s.asked.notify_all();
-  s.done.wait(lock, [&] { return (s.parked && !s.trouble) || s.failure; });
+  const auto over = [&] { return (s.parked && !s.trouble) || s.failure; };
+  if (!s.done.wait_for(lock, most, over)) {
+    s.failure =
+        Error(Exit::peer,
+              fmt::format("ranks: {} has not ended within {:.1f} s", s.mpi.library, seconds(most)),
+              "all ranks had done their work, and what they saved is whole");
+  }
   if (s.failure) throw Error(*s.failure);
 }
 
@@ -231,8 +258,9 @@ void MpiWorker::check() const {
 
 Liveness::State MpiWorker::state() const {
   const std::lock_guard<std::mutex> lock(shared_->mutex);
-  return {shared_->waiting ? described(*shared_->waiting) : "", shared_->progress,
-          shared_->trouble ? shared_->trouble->what() : ""};
+  std::string trouble = shared_->trouble ? shared_->trouble->what() : "";
+  if (shared_->ended) trouble = fmt::format("{} wanted to end it", shared_->mpi.library);
+  return {shared_->waiting ? described(*shared_->waiting) : "", shared_->progress, trouble};
 }
 
 }  // namespace ebb

@@ -20,8 +20,9 @@ class MpiWorker {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Starts MPI. Fails with Exit::peer.
-  explicit MpiWorker(const EbbMpi& mpi);
+  // Starts MPI, which waits for the other ranks, but no longer than `most`. Fails with Exit::peer;
+  // a thread that hangs in MPI is then left behind.
+  MpiWorker(const EbbMpi& mpi, Clock::duration most);
   // Does not shut MPI down: finish() does. A thread that hangs in MPI is left behind.
   ~MpiWorker();
   MpiWorker(const MpiWorker&) = delete;
@@ -42,14 +43,20 @@ class MpiWorker {
   // The first is what counts.
   void fail_with(const Error& error);
 
-  // Shuts MPI down, which waits for the other ranks.
-  void finish();
+  // Shuts MPI down, which waits for the other ranks, but no longer than `most`.
+  void finish(Clock::duration most);
 
   Liveness::State state() const;
+
+  // For handlers of abort() and exit(). An MPI library that loses a rank may end the whole process
+  // from within a call: the thread that makes the calls then stays here for ever, like one that
+  // hangs, and the others live to say what happened. Any other thread returns at once.
+  static void outlive_mpi();
 
  private:
   struct Shared;
   static void run(const std::shared_ptr<Shared>& shared);
+  static thread_local Shared* own;  // of the thread that calls MPI
 
   std::shared_ptr<Shared> shared_;
   int rank_ = 0, size_ = 1;

@@ -78,6 +78,14 @@ void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
                 "leave --order to the planner, --micro-batch at the rank's share of the batch, or "
                 "give --sum tree:8");
   }
+  const bool in_parts =
+      spec.segments().size() > 1 || (d.micro_batch && accumulates(spec, *d.micro_batch));
+  if (d.shard == Shard::weights && spec.place.pipe == 1 && in_parts &&
+      !d.layer_major.value_or(true)) {
+    contradicts("--order batch with --shard weights",
+                "all weights would be brought for every micro-batch",
+                "leave --order to the planner, or give --shard grads");
+  }
   if (d.gradient.value_or(DType::f32) != DType::f32) {
     contradicts("--grad-precision bf16",
                 "each rank would round its part of a sum, and their number would be part of the "

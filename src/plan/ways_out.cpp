@@ -62,9 +62,12 @@ std::vector<WayOut> ways_out(const RunSpec& spec, const Machine& machine) {
     ways.push_back(way_out(spec, "--offload DIR", with_disk));
   }
   for (WayOut& way : lossy_ways_out(spec, machine)) ways.push_back(std::move(way));
-  if (spec.step.batch > 1) {
+  // A sample for every group and every leaf, a block for every stage.
+  const RankPlace& place = spec.step.place;
+  const int64_t fewest = std::max<int64_t>(place.data, spec.step.leaves);
+  if (spec.step.batch > fewest) {
     RunSpec smaller = spec;
-    smaller.step.batch = std::max<int64_t>(1, spec.step.batch / 4);
+    smaller.step.batch = std::max(fewest, spec.step.batch / 4);
     ways.push_back(way_out(smaller, fmt::format("--batch {}", smaller.step.batch), machine));
   }
   if (spec.step.update && spec.step.ema) {
@@ -73,7 +76,7 @@ std::vector<WayOut> ways_out(const RunSpec& spec, const Machine& machine) {
     if (without.sampler) without.sampler->weights_prefix = "";
     ways.push_back(way_out(without, "--ema 0", machine));
   }
-  if (spec.step.update && spec.config.depth() > 1) {
+  if (spec.step.update && spec.config.depth() / 2 >= place.pipe) {
     RunSpec half = spec;
     half.config.blocks.resize(half.config.blocks.size() / 2);
     ways.push_back(way_out(half, fmt::format("--depth {}", half.config.blocks.size()), machine));

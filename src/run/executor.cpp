@@ -1,6 +1,7 @@
 #include "run/executor.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include "base/error.h"
@@ -77,6 +78,7 @@ void Executor::run(const Scalars& scalars) {
     timeline_.clear();
     for (int i = 0; i < count; ++i) timeline_.push_back({i, live_bytes_[i], 0});
   }
+  feed_failure_ = nullptr;
   int next = 0;
   for (const Loop& loop : plan_.program.loops) {
     run_ops(next, loop.begin, 0, scalars);
@@ -128,7 +130,7 @@ void Executor::call(int index, int64_t iteration, const Scalars& scalars, Device
     return;
   }
   if (const auto* take = std::get_if<TakeSamples>(&op.params)) {
-    take_samples(*take, bound, iteration, memory);
+    take_samples(*take, index, iteration, memory);
     return;
   }
   Operands made;
@@ -140,13 +142,39 @@ void Executor::call(int index, int64_t iteration, const Scalars& scalars, Device
   made.scalars = &scalars;
   made.iteration = iteration;
   device_.run(op.params, made, memory);
+  if (feed_failure_ && std::holds_alternative<ReadSamples>(op.params)) spoil(index, memory);
 }
 
-void Executor::take_samples(const TakeSamples& take, const Bound& bound, int64_t iteration,
+void Executor::take_samples(const TakeSamples& take, int index, int64_t iteration,
                             DeviceMemory& memory) {
   require(feed_ != nullptr, "executor: the program takes samples, and nobody feeds it");
-  feed_->take(memory, bound.writes[0], take.labelled ? &bound.writes[1] : nullptr,
-              take.first_sample + iteration * take.B, take.B);
+  const std::vector<Place>& to = bound_[index].writes;
+  try {
+    if (feed_failure_) return spoil(index, memory);
+    feed_->take(memory, to[0], take.labelled ? &to[1] : nullptr,
+                take.first_sample + iteration * take.B, take.B);
+  } catch (...) {
+    if (peers_ == nullptr) throw;
+    feed_failure_ = std::current_exception();
+    spoil(index, memory);
+  }
+}
+
+// What the op writes becomes NaN. Pixels and labels have none: they become 0, and what is read of
+// the pixels is spoiled in its turn.
+void Executor::spoil(int index, DeviceMemory& memory) const {
+  constexpr uint16_t kNan = 0x7fff;  // as fp16, and twice as fp32
+  const std::vector<Buf>& writes = plan_.program.ops[index].writes;
+  for (size_t i = 0; i < writes.size(); ++i) {
+    const Buffer& buffer = plan_.program.buffer(writes[i]);
+    std::array<uint16_t, 512> part{};
+    if (buffer.type == DType::f32 || buffer.type == DType::f16) part.fill(kNan);
+    const Place at = bound_[index].writes[i];
+    for (int64_t done = 0, n = 0; done < buffer.bytes(); done += n) {
+      n = std::min<int64_t>(buffer.bytes() - done, sizeof part);
+      memory.write({at.piece, at.offset + done}, part.data(), n);
+    }
+  }
 }
 
 // Between its begin and its end a transfer has its memory to itself: so says the plan.

@@ -1,6 +1,7 @@
 // Runs a plan's program on a device.
 #pragma once
 
+#include <exception>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -37,8 +38,11 @@ class Executor {
   void exchange_with(PeerLane& peers) { peers_ = &peers; }
 
   // Returns when all is done. What a feed, a lane or a rank fails with ends the run where it is:
-  // nothing behind that op has happened.
+  // nothing behind that op has happened. But where other ranks count on this one, its feed's
+  // failure does not: samples that did not come are NaN, and so are the loss and the norm, on every
+  // rank, which keeps all of them from updating anything. feed_failure() then says what it was.
   void run(const Scalars& scalars);
+  const std::exception_ptr& feed_failure() const { return feed_failure_; }  // of the last run
 
   // A buffer's values, for the host: inputs before a run, outputs after it, residents at any time
   // between runs.
@@ -87,8 +91,8 @@ class Executor {
   void call(int index, int64_t iteration, const Scalars& scalars, DeviceMemory& memory);
   void run_transfer(const Transfer& transfer, const Op& op);
   void run_exchange(const Exchange& exchange, const Op& op, int64_t iteration);
-  void take_samples(const TakeSamples& take, const Bound& bound, int64_t iteration,
-                    DeviceMemory& memory);
+  void take_samples(const TakeSamples& take, int index, int64_t iteration, DeviceMemory& memory);
+  void spoil(int index, DeviceMemory& memory) const;
   void run_op_checked(int index, int64_t iteration, const Scalars& scalars);
   void move_on(int index, int64_t iteration);
   bool born_at(int buffer, int index, int64_t iteration) const;
@@ -99,6 +103,7 @@ class Executor {
   Mode mode_;
   Feed* feed_ = nullptr;
   PeerLane* peers_ = nullptr;
+  std::exception_ptr feed_failure_;
   std::vector<Bound> bound_;
   std::vector<Lane::Ticket> tickets_;  // by buffer in memory: of its last transfer
   int64_t peak_bytes_ = 0;

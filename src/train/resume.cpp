@@ -162,4 +162,28 @@ void refuse_data(const SafetensorsReader& file, const std::string& differences) 
        "bring it back, start another --out, or go on with it as it is now: --data-changed accept");
 }
 
+std::vector<std::string> accepted_data(const SafetensorsReader& file, const CheckpointInfo& saved,
+                                       const DataRecord& now, const TrainOptions& asked) {
+  const auto found = data_differences(saved.data, now);
+  if (found.empty()) return {};
+  const std::string what = fmt::format("{}", fmt::join(found, "; "));
+  if (!asked.accept_changed_data) refuse_data(file, what);
+  std::vector<std::string> lines = {asked.from.empty()
+                                        ? fmt::format("data: accepted as changed: {}", what)
+                                        : fmt::format("data: not the checkpoint's: {}", what)};
+  if (saved.data.names != now.names) {
+    lines.emplace_back(
+        "data: a label is a place among the sorted names: the model relearns those that moved");
+  }
+  return lines;
+}
+
+void check_name(const SafetensorsReader& file, const CheckpointInfo& saved, int64_t named) {
+  if (saved.step == named) return;
+  fail(Exit::disk,
+       fmt::format("{}: found the state after step {} under this name", file.path().string(),
+                   saved.step),
+       fmt::format("it belongs under {}", checkpoint_path("", saved.step).filename().string()));
+}
+
 }  // namespace ebb

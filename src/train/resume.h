@@ -29,4 +29,11 @@ std::vector<std::string> data_differences(const DataRecord& then, const DataReco
 // Exit::data, with the differences in one line.
 [[noreturn]] void refuse_data(const SafetensorsReader& file, const std::string& differences);
 
+// What is to be said where they are accepted; refused where they are not.
+std::vector<std::string> accepted_data(const SafetensorsReader& file, const CheckpointInfo& saved,
+                                       const DataRecord& now, const TrainOptions& asked);
+
+// Fails with Exit::disk where the file was found under the name of another step.
+void check_name(const SafetensorsReader& file, const CheckpointInfo& saved, int64_t named);
+
 }  // namespace ebb

@@ -85,6 +85,18 @@ void TrainingRun::run_step(const Scalars& scalars) {
   }
 }
 
+// Samples that a rank could not read have made the norm what it is, on every rank: nothing was
+// updated anywhere.
+void TrainingRun::agree_on_samples() {
+  try {
+    agree(ranks_->peers, session_.step().feed_failure());
+  } catch (const SharedError&) {
+    sound_ = true;
+    loader_.reset();
+    throw;
+  }
+}
+
 StepRecord TrainingRun::step() {
   const auto start = std::chrono::steady_clock::now();
   Scalars scalars = step_scalars(o_, done_, updates_);
@@ -94,6 +106,9 @@ StepRecord TrainingRun::step() {
   const auto loss = step.first(kLoss);
   const auto norm = step.first(kClip);
   const bool finite = std::isfinite(loss) && std::isfinite(norm);
+  require(!finite || !step.feed_failure(), "step {}: applied without all of its samples",
+          done_ + 1);
+  if (!finite && ranks_) agree_on_samples();
   if (!finite) not_finite(loss, norm);
   sound_ = true;
   const double scale = scale_.saved();

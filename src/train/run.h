@@ -44,8 +44,8 @@ class TrainingRun {
   // Begins to load the batches of the next steps; step() does so by itself.
   void start_loading();
 
-  // One optimizer step. Fails as the data does, with nothing done; with Exit::numbers when the loss
-  // or the gradient stays not finite: then the run is not sound.
+  // One optimizer step. Fails as the data does, with nothing done, on all ranks alike; with
+  // Exit::numbers when the loss or the gradient stays not finite: then the run is not sound.
   StepRecord step();
 
   // Writes weights, moments, average and counters, atomically.
@@ -76,6 +76,7 @@ class TrainingRun {
   bool updates_early() const;
   Peers* peers() const { return ranks_ ? &ranks_->peers : nullptr; }
   void run_step(const Scalars& scalars);
+  void agree_on_samples();
   std::string first_not_finite() const;
   void not_finite(float loss, float norm);
 

@@ -1,7 +1,6 @@
 #include "train/trainer.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -50,7 +49,7 @@ class Trainer {
       while (run_->done() < o_.steps && !stop()) {
         const StepRecord record = one_step();
         for (const std::string& line : run_->take_notes()) note("left out: " + line);
-        for (RunSink* sink : sinks_) sink->step(record);
+        tell([&](RunSink& sink) { sink.step(record); });
         if (record.skipped) note_skipped(record);
         if (due(o_.save_every) || event_due()) save();
         if (event_due()) prune_now();
@@ -69,23 +68,42 @@ class Trainer {
   }
 
  private:
-  // The others are told before this rank's memory goes, which they may be sending to.
+  // What all fail with alike finds them all here, with nothing on its way between them: they can
+  // save together.
   [[noreturn]] void end_as_rank(const Error& e) {
-    // Every rank has the same loss and norm, and the same word about the disk.
+    // Every rank has the same loss and norm.
     if (e.code() == Exit::numbers) throw SharedError(e);
-    if (dynamic_cast<const SharedError*>(&e) != nullptr) throw;
-    std::string where = fmt::format("; step {} was not done", run_ ? run_->done() + 1 : saved_ + 1);
-    const auto kept = newest_checkpoint(o_.out);
-    where += kept ? "; the last checkpoint is " + kept->string() : "; nothing was saved yet";
-    if (e.code() != Exit::peer) peers_->abandon(e.what());
-    fail(e.code(), e.what() + where, e.hint());
+    if (dynamic_cast<const SharedError*>(&e) == nullptr) end_alone(e);
+    std::string saved;
+    try {
+      saved = save_before_failing();
+    } catch (const Error& lost) {
+      end_alone(lost);
+    }
+    throw SharedError(e.code(), e.what() + (saved.empty() ? last_checkpoint() : saved), e.hint());
   }
 
-  // Ranks stop after the same step.
+  // The others are told before this rank's memory goes, which they may be sending to.
+  [[noreturn]] void end_alone(const Error& e) {
+    const std::string step =
+        fmt::format("; step {} was not done", run_ ? run_->done() + 1 : saved_ + 1);
+    if (e.code() != Exit::peer) peers_->abandon(e.what());
+    fail(e.code(), e.what() + step + last_checkpoint(), e.hint());
+  }
+
+  std::string last_checkpoint() const {
+    const auto kept = newest_checkpoint(o_.out);
+    return kept ? "; the last checkpoint is " + kept->string() : "; nothing was saved yet";
+  }
+
+  // Ranks stop after the same step, and hear there what one of them has failed with by itself.
   bool stop() {
     if (peers_ == nullptr) return control_.stop();
-    if (!stopping_) stopping_ = peers_->any(control_.stop() ? 1 : 0) != 0;
-    return stopping_;
+    if (stopping_) return true;
+    constexpr uint64_t kStop = 1, kFailed = 2;
+    const uint64_t all = peers_->any((control_.stop() ? kStop : 0) | (telling_ ? 0 : kFailed));
+    if ((all & kFailed) != 0) agree(*peers_, telling_.failure());
+    return stopping_ = all != 0;
   }
 
   Trained finish() {
@@ -103,8 +121,16 @@ class Trainer {
     return {run_->done(), false};
   }
 
+  // Sinks are one rank's: where there are others, what one of them fails with waits until all meet.
+  void tell(const std::function<void(RunSink&)>& what) {
+    const auto all = [&] {
+      for (RunSink* sink : sinks_) what(*sink);
+    };
+    peers_ == nullptr ? all() : telling_.run(all);
+  }
+
   void note(const std::string& line) {
-    for (RunSink* sink : sinks_) sink->note(line);
+    tell([&](RunSink& sink) { sink.note(line); });
   }
 
   std::string saved_text() const {
@@ -120,6 +146,7 @@ class Trainer {
     try {
       if (saved_ != run_->done() && save_tried_ != run_->done()) save();
     } catch (const Error& e) {
+      if (e.code() == Exit::peer) throw;
       return fmt::format("; and the state after step {} cannot be saved: {}", run_->done(),
                          e.what());
     }
@@ -186,35 +213,16 @@ class Trainer {
   CheckpointInfo read_info_of(const std::filesystem::path& path) {
     const SafetensorsReader file = guarded([&] { return opened(path); });
     CheckpointInfo info = guarded([&] { return read_info(file); });
-    check_name(file, info);
+    if (resumed_) check_name(file, info, resumed_->step);
     check_run(file, info, o_);
-    check_data(file, info);
+    for (std::string& line : accepted_data(file, info, data_, o_)) {
+      notes_.push_back(std::move(line));
+    }
     return info;
   }
 
   void load(const std::filesystem::path& path) {
     guarded([&] { run_->load(opened(path), [](const CheckpointInfo&) {}); });
-  }
-
-  void check_name(const SafetensorsReader& file, const CheckpointInfo& info) const {
-    if (!resumed_ || info.step == resumed_->step) return;
-    fail(
-        Exit::disk,
-        fmt::format("{}: found the state after step {} under this name", file.path().string(),
-                    info.step),
-        fmt::format("it belongs under {}", checkpoint_path(o_.out, info.step).filename().string()));
-  }
-
-  void check_data(const SafetensorsReader& file, const CheckpointInfo& info) {
-    const auto found = data_differences(info.data, data_);
-    if (found.empty()) return;
-    const std::string what = fmt::format("{}", fmt::join(found, "; "));
-    if (!o_.accept_changed_data) refuse_data(file, what);
-    notes_.push_back(o_.from.empty() ? fmt::format("data: accepted as changed: {}", what)
-                                     : fmt::format("data: not the checkpoint's: {}", what));
-    if (info.data.names == data_.names) return;
-    notes_.emplace_back(
-        "data: a label is a place among the sorted names: the model relearns those that moved");
   }
 
   // ---- pruning while training ----
@@ -319,9 +327,9 @@ class Trainer {
         [&](int64_t first, int64_t n, const float* values) { output->take(first, n, values); },
         control_.stop,
         [&](int64_t done, int step) {
-          for (RunSink* sink : sinks_) {
-            sink->drawing({done, where.count(), sampler.batch, step, sampler.steps});
-          }
+          tell([&](RunSink& sink) {
+            sink.drawing({done, where.count(), sampler.batch, step, sampler.steps});
+          });
         });
     agree(peers_, [&] {
       if (drawn == Drawn::all && output) output->finish();
@@ -351,6 +359,7 @@ class Trainer {
   std::vector<RunSink*> sinks_;
   const RunControl& control_;
   Peers* const peers_;  // null: alone
+  Attempt telling_;     // of this rank to its sinks
   bool stopping_ = false;
   const DataRecord data_;
   std::optional<PlannedRun> planned_;
@@ -362,10 +371,6 @@ class Trainer {
   int64_t saved_ = -1;              // step of the last checkpoint written or resumed from,
   int64_t save_tried_ = -1;         // and of the last one begun
 };
-
-}  // namespace
-
-namespace {
 
 // The checkpoint that rank 0 resumes from, for all.
 std::optional<StoredCheckpoint> told_by_first(Peers& peers, const RunFolder* folder) {
