@@ -5,8 +5,6 @@
 #include "kernels/cpu/sums.h"
 #include "kernels/cpu/vec.h"
 
-// Multiply-adds are written out: where the compiler fuses them as it likes, a loop has one rounding
-// as vectors and another one by one, and which of them runs depends on where buffers lie.
 namespace ebb::cpu {
 
 namespace {
@@ -32,7 +30,7 @@ void qk_norm(const QkNorm& op, const Call& call) {
           mean /= static_cast<float>(d);
         }
         float square = 0;
-        for (int64_t i = 0; i < d; ++i) square += (at(i) - mean) * (at(i) - mean);
+        for (int64_t i = 0; i < d; ++i) square = std::fma(at(i) - mean, at(i) - mean, square);
         const float rstd =
             1.0f / std::sqrt(square / static_cast<float>(d) + static_cast<float>(kNormEps));
         S* y = normed + r * row + h * d;
