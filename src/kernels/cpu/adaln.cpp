@@ -89,8 +89,8 @@ void adaln_backward(const AdaLNBackward& op, const Call& call) {
     for_lanes(0, D, [&](int64_t i, auto get, auto put) {
       const Vec hat = (get(row + i) - mean) * rstd;
       const Vec through = multiply_less(get(g + i), splat(1.0f) + get(scale + i), g_mean);
-      const Vec centred = less_product(through, hat, gx_mean);
-      put(out + i, op.residual ? multiply_add(rstd, centred, get(out + i)) : rstd * centred);
+      const Vec flow = rstd * less_product(through, hat, gx_mean);
+      put(out + i, op.residual ? get(out + i) + flow : flow);
     });
   };
 

@@ -30,7 +30,7 @@ void qk_norm(const QkNorm& op, const Call& call) {
           mean /= static_cast<float>(d);
         }
         float square = 0;
-        for (int64_t i = 0; i < d; ++i) square = std::fma(at(i) - mean, at(i) - mean, square);
+        for (int64_t i = 0; i < d; ++i) square += (at(i) - mean) * (at(i) - mean);
         const float rstd =
             1.0f / std::sqrt(square / static_cast<float>(d) + static_cast<float>(kNormEps));
         S* y = normed + r * row + h * d;

@@ -38,7 +38,7 @@ void run(const DiffusionStep& op, const Call& call) {
       float x0 = std::fma(-c[1], eps, c[0] * x);
       if (op.clip && (x0 < -1 || x0 > 1)) {
         x0 = std::clamp(x0, -1.0f, 1.0f);
-        eps = std::fma(c[0], x, -x0) / c[1];
+        eps = (c[0] * x - x0) / c[1];
       }
       float next = std::fma(c[4], eps, std::fma(c[2], x0, c[3] * x));
       if (op.noisy) {
