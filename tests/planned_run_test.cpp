@@ -80,16 +80,10 @@ std::vector<CurveCase> curve_cases() {
 
 // The figures of a plan.
 struct Point {
-  int64_t budget, process_bytes, arena_bytes, floor_bytes;
+  int64_t budget, process_bytes, arena_bytes;
   double seconds;
   bool fits;
 };
-
-Point plan_of(const RunSpec& spec, const Machine& machine) {
-  const PlannedRun run = plan_run_and_floor(spec, machine);
-  return {spec.budget_bytes, run.process_bytes(), run.plans.arena_bytes,
-          run.floor_bytes,   run.seconds,         run.fits};
-}
 
 // Rising budgets from the floor to more than everything can use.
 std::vector<Point> budget_curve(const CurveCase& c) {
@@ -97,12 +91,14 @@ std::vector<Point> budget_curve(const CurveCase& c) {
   step.clip = c.clip;
   RunSpec spec = run_spec(c.config, step);
   const Machine machine = middling_machine();
-  const Point ample = plan_of(spec, machine);
+  const PlannedRun ample = plan_run_and_floor(spec, machine);
+  const int64_t floor = ample.floor_bytes, most = ample.process_bytes();
   std::vector<Point> found;
   for (int i = 0; i < c.budgets; ++i) {
-    spec.budget_bytes =
-        ample.floor_bytes + (ample.process_bytes - ample.floor_bytes) * i / (c.budgets - 1);
-    found.push_back(plan_of(spec, machine));
+    spec.budget_bytes = floor + (most - floor) * i / (c.budgets - 1);
+    const PlannedRun run = plan_run(spec, machine);
+    found.push_back(
+        {spec.budget_bytes, run.process_bytes(), run.plans.arena_bytes, run.seconds, run.fits});
   }
   return found;
 }

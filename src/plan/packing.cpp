@@ -26,13 +26,18 @@ class Placer {
     all_.clear();
     long_.clear();
     for (Row& bucket : buckets_) bucket.clear();
-    for (const int i : order) {
-      work_ += std::ssize(all_) + 1;
+    // Only long ones meet all others.
+    const auto last_long =
+        std::find_if(order.rbegin(), order.rend(), [&](int i) { return is_long(i); }).base() -
+        order.begin();
+    for (int64_t n = 0; n < std::ssize(order); ++n) {
+      const int i = order[n];
+      work_ += n + 1;
       const int64_t offset = lowest_free(i);
       made.offsets[i] = offset;
       made.peak = std::max(made.peak, offset + blocks_[i].size);
       const Placed placed{offset, offset + blocks_[i].size, blocks_[i].life};
-      insert(all_, placed);
+      if (n < last_long) insert(all_, placed);
       if (is_long(i)) {
         insert(long_, placed);
       } else {
