@@ -184,6 +184,26 @@ TEST(MpiPeers, AnMpiThatDoesNotEndIsWaitedForNoLongerThanTheTimeOut) {
   mpi.hang_at_end(1, false);
 }
 
+// It would notice by itself only when it next waits for somebody.
+TEST(MpiPeers, ARankThatComputesOnAfterALossIsCalled) {
+  FakeMpi mpi(2);
+  std::vector<std::string> called;
+  PeerOptions options{60s};
+  options.grace = 100ms;
+  options.overdue = [&](const std::string& what) { called.push_back(what); };
+  std::vector<std::unique_ptr<MpiPeers>> all(2);
+  std::thread other([&] {
+    all[1] = std::make_unique<MpiPeers>(mpi[1], PeerOptions{60s});
+    all[1]->abandon("enough");
+  });
+  all[0] = std::make_unique<MpiPeers>(mpi[0], options);
+  std::this_thread::sleep_for(1500ms);
+  other.join();
+  all.clear();
+  ASSERT_EQ(called.size(), 1u);
+  EXPECT_NE(called[0].find("gave up: enough"), std::string::npos) << called[0];
+}
+
 TEST(MpiPeers, RanksThatWaitForEachOtherAreTold) {
   FakeMpi mpi(2);
   const auto said = on_ranks(mpi, 2, 300ms, [](Peers& peers) {

@@ -23,6 +23,7 @@
 #include "machine/machine_file.h"
 #include "plan/layout.h"
 #include "run/disk_store.h"
+#include "state/checkpoint.h"
 
 namespace ebb {
 
@@ -37,6 +38,19 @@ namespace {
   _exit(code);
 }
 
+// Where the others are lost while this rank computes, which may take long: nobody waits for what it
+// makes.
+std::function<void(const std::string&)> overdue_end(const std::filesystem::path& out) {
+  return [out, rank = launcher().rank](const std::string& what) {
+    const auto kept = newest_checkpoint(out);
+    complain(Exit::peer,
+             fmt::format("rank {}: {}; rank {} was busy; {}", rank, what, rank,
+                         kept ? "the last checkpoint is " + kept->string() : "nothing was saved"),
+             "what was saved before is intact: --resume goes on from there");
+    end_alone(nullptr, static_cast<int>(Exit::peer), "");
+  };
+}
+
 int run_together(const std::string& verb, OverRanks over_ranks,
                  const std::vector<std::string>& args, std::unique_ptr<Peers>& peers) {
   std::optional<Settings> settings;
@@ -47,7 +61,10 @@ int run_together(const std::string& verb, OverRanks over_ranks,
     refused = e;
   }
   PeerOptions options;
-  if (settings) options.timeout = std::chrono::seconds(settings->peer_timeout);
+  if (settings) {
+    options.timeout = std::chrono::seconds(settings->peer_timeout);
+    options.overdue = overdue_end(settings->out);
+  }
   peers = open_peers(launcher(), options);
   agree(peers.get(), [&] {
     if (refused) throw Error(*refused);

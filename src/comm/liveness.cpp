@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <random>
 #include <sstream>
+#include <utility>
 
 #include "base/error.h"
 
@@ -120,7 +121,7 @@ void Liveness::watch() {
     for (size_t i = 0; i < peers_.size(); ++i) hear(static_cast<int>(i));
     give_notice();
     if (leaving_ && may_go()) return;
-    if (!lost_) judge();
+    lost_ ? judge_itself() : judge();
     // Last, for notes may have come with the greeting already.
     sleep_until_something_comes(next);
   }
@@ -199,9 +200,17 @@ void Liveness::judge_standstill(Clock::time_point now) {
        true);
 }
 
+void Liveness::judge_itself() {
+  if (loss_.empty() || Clock::now() - lost_at_ < settings_.options.grace) return;
+  const std::string what = std::exchange(loss_, "");
+  if (settings_.options.overdue) settings_.options.overdue(what);
+}
+
 void Liveness::lost(const std::string& what, bool tell_others) {
   if (lost_) return;
   lost_ = true;
+  loss_ = what;
+  lost_at_ = Clock::now();
   if (tell_others) {
     for (const Peer& peer : peers_) peer.wire.put({Note::Kind::lost, 0, 0, what});
   }

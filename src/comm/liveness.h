@@ -70,6 +70,7 @@ class Liveness {
   void hear(int rank);
   void judge();
   void judge_standstill(Clock::time_point now);
+  void judge_itself();
   void lost(const std::string& what, bool tell_others);
   void beat();
   bool may_go() const;
@@ -83,6 +84,8 @@ class Liveness {
   std::vector<Peer> peers_;  // rank 0: by rank; others: rank 0 alone
   Clock::time_point moved_;  // the last time that some rank computed or something moved
   bool lost_ = false, in_trouble_ = false, said_goodbye_ = false;  // of the thread
+  std::string loss_;                                               // until it is overdue
+  Clock::time_point lost_at_;
 
   std::mutex mutex_;
   std::string own_trouble_;

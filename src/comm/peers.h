@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,11 @@ struct PeerOptions {
   // A rank that has not been heard of for so long is lost, and so is a run whose ranks have all
   // been waiting for each other for so long.
   std::chrono::milliseconds timeout{60'000};
+  // A rank that computes notices a loss only when it next waits for somebody. If this process is
+  // still there so long after the loss, `overdue` is called with it, by another thread, once: it
+  // may end the process.
+  std::chrono::milliseconds grace{5'000};
+  std::function<void(const std::string& what)> overdue = {};
 };
 
 }  // namespace ebb

@@ -122,7 +122,7 @@ std::optional<double> pruned_share(const RunSpec& spec, const PlannedRun& unprun
   const auto budget = static_cast<double>(spec.budget_bytes);
   Look too_much = look(1);
   if (too_much.removed <= 0 || too_much.bytes > budget) return std::nullopt;
-  Look too_little{0, static_cast<double>(unpruned.process_bytes()), 0};
+  Look too_little{0, static_cast<double>(unpruned.most_bytes()), 0};
   constexpr int kLooks = 3;
   for (int i = 0; i < kLooks && too_little.bytes > too_much.bytes; ++i) {
     const double part = (too_little.bytes - budget) / (too_little.bytes - too_much.bytes);
@@ -170,7 +170,7 @@ void refuse_budget(const RunSpec& spec, const PlannedRun& planned, const Machine
   }
   fail(Exit::budget,
        fmt::format("plan: {} at --batch {} needs at least {}, over --memory {}", spec.name,
-                   spec.step.batch, format_size(planned.process_bytes()),
+                   spec.step.batch, format_size(planned.most_bytes()),
                    format_size(spec.budget_bytes)),
        fmt::format("exact techniques {}are all in use; {}{}",
                    machine.lanes.empty() ? "in memory " : "", fmt::join(named, ", "), pruning));
