@@ -1,5 +1,8 @@
 // What an op makes of an element depends on what it is made of, and not on where it stands: pruned
 // tensors and shares of ranks have their elements at other places, and the same bits.
+#include <set>
+
+#include "guarded_bytes.h"
 #include "op_case.h"
 
 namespace ebb {
@@ -71,6 +74,18 @@ void repeat_in_rows(Column& column, int64_t width) {
   for (size_t i = 0; i < column.size(); ++i) {
     const size_t place = i % width;
     if (place >= kPeriod) column[i] = column[i - kPeriod];
+  }
+}
+
+TEST(OpPlaces, EachOperandComesToLieRightBeforeEachOther) {
+  for (const int n : {1, 2, 3, 6, 9}) {
+    std::set<std::pair<int, int>> neighbours;
+    for (int k = 1; k <= order_count(n); ++k) {
+      const std::vector<int> order = order_of(n, k);
+      EXPECT_EQ(std::ssize(std::set<int>(order.begin(), order.end())), n);
+      for (size_t i = 1; i < order.size(); ++i) neighbours.insert({order[i - 1], order[i]});
+    }
+    EXPECT_EQ(std::ssize(neighbours), n * (n - 1));
   }
 }
 
