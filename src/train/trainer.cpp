@@ -14,6 +14,7 @@
 #include "train/resume.h"
 #include "train/run.h"
 #include "train/run_folder.h"
+#include "train/stop_together.h"
 
 namespace ebb {
 
@@ -32,6 +33,7 @@ class Trainer {
         sinks_(std::move(sinks)),
         control_(control),
         peers_(peers),
+        stop_(control, peers),
         data_(record_of(source.info())),
         planned_(std::move(planned)) {}
 
@@ -47,14 +49,15 @@ class Trainer {
       sinks_.insert(sinks_.begin(), &*log);
     });
     try {
-      while (run_->done() < o_.steps && !stop()) {
-        const StepRecord record = one_step();
+      while (run_->done() < o_.steps && !stop_.ask()) {
+        StepRecord record = one_step();
+        if (peers_ != nullptr) stop_.ask_after_step(run_->step_seconds(), record.ranks);
         for (const std::string& line : run_->take_notes()) note("left out: " + line);
         for (RunSink* sink : sinks_) sink->step(record);
         if (record.skipped) note_skipped(record);
         if (due(o_.save_every) || event_due()) save();
         if (event_due()) prune_now();
-        if (due(o_.sample_every) && !stop()) draw_samples();
+        if (due(o_.sample_every) && !stop_.ask()) draw_samples();
       }
       return finish();
     } catch (const Error& e) {
@@ -81,15 +84,8 @@ class Trainer {
     fail(e.code(), e.what() + where, e.hint());
   }
 
-  // Ranks stop after the same step.
-  bool stop() {
-    if (peers_ == nullptr) return control_.stop();
-    if (!stopping_) stopping_ = peers_->any(control_.stop() ? 1 : 0) != 0;
-    return stopping_;
-  }
-
   Trained finish() {
-    if (stop()) {  // perhaps while the last pictures were drawn
+    if (stop_.ask()) {  // perhaps while the last pictures were drawn
       if (saved_ != run_->done()) save();
       return {run_->done(), true};
     }
@@ -298,6 +294,7 @@ class Trainer {
 
   void save() {
     const Saving saving(control_);
+    stop_.pass_time();
     save_tried_ = run_->done();
     run_->save(checkpoint_path(o_.out, run_->done()));
     saved_ = run_->done();
@@ -316,8 +313,9 @@ class Trainer {
         [&](int64_t first, int64_t n, const float* values) { output->take(first, n, values); },
         control_.stop,
         [&](int64_t done, int step) {
+          const int64_t together = sampler.batch * (peers_ != nullptr ? peers_->size() : 1);
           for (RunSink* sink : sinks_) {
-            sink->drawing({done, where.count(), sampler.batch, step, sampler.steps});
+            sink->drawing({done, where.count(), together, step, sampler.steps});
           }
         });
     agree(peers_, [&] {
@@ -348,7 +346,7 @@ class Trainer {
   std::vector<RunSink*> sinks_;
   const RunControl& control_;
   Peers* const peers_;  // null: alone
-  bool stopping_ = false;
+  StopTogether stop_;
   const DataRecord data_;
   std::optional<PlannedRun> planned_;
   std::optional<TrainingRun> run_;  // none while the model is pruned
