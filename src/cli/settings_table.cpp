@@ -5,12 +5,15 @@
 
 #include "base/error.h"
 #include "cli/settings_groups.h"
+#include "plan/machine.h"
 
 namespace ebb {
 
 namespace {
 
 using List = SettingList;
+
+constexpr const char* kMeasuredLink = "measured at the start";
 
 List join(std::initializer_list<List> lists) {
   List all;
@@ -38,7 +41,8 @@ List plan_table() {
                     group("training", {whole_or("max", "batch", &Settings::batch,
                                                 "samples of one optimizer step, in all; max: the "
                                                 "largest that fits")}),
-                    train_settings(), budget_settings(), technique_settings(), rank_settings(),
+                    train_settings(), budget_settings(), technique_settings(),
+                    rank_settings(link_text(nominal_link()) + ", as within one host"),
                     group("memory and techniques", {machine_file(), debug_memory()}),
                     pruning_settings(), record_settings(), sampler_settings("sample-steps"),
                     group("output", {json(), text("csv", &Settings::csv, "FILE",
@@ -58,7 +62,7 @@ List train_table() {
       {"data", "out", "steps", "batch", "memory", "model", "image-size", "resume", "from"},
       join({model_settings(), group("the model", {class_count()}),
             group("training", {batch_size("samples of one optimizer step, in all"), begin_from()}),
-            train_settings(), budget_settings(), technique_settings(), rank_settings(),
+            train_settings(), budget_settings(), technique_settings(), rank_settings(kMeasuredLink),
             group("memory and techniques", {debug_memory()}), pruning_settings(), record_settings(),
             sampler_settings("sample-steps")}));
 }

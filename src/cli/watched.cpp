@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <bit>
 #include <cerrno>
 #include <optional>
 #include <system_error>
 
 #include "base/text.h"
 #include "cli/drawing_progress.h"
+#include "cli/ranks.h"
 #include "cli/signals.h"
 #include "cli/status_line.h"
 #include "report/plan_report.h"
@@ -113,17 +113,6 @@ std::vector<std::string> closing_lines(const TrainOptions& o, const Source& sour
                               shell_word(program_invocation_name), shell_word(o.out.string()), how,
                               shell_word(grid.string())));
   return lines;
-}
-
-}  // namespace
-
-namespace {
-
-// The one that stopped this process, or another rank.
-int agreed_signal(Peers* peers) {
-  const int own = stop_signal();
-  if (peers == nullptr) return own;
-  return std::countr_zero(peers->any(own > 0 ? uint64_t{1} << own : 0));
 }
 
 }  // namespace
