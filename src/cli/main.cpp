@@ -39,7 +39,8 @@ constexpr Verb kVerbs[] = {
      train_over_ranks},
     {"sample", run_sample, "draw pictures with a trained model",
      "ebb sample --from runs/a --classes 0,3,7 --count 16 --steps 50 \\\n"
-     "      --guidance 4 --out grid.png"},
+     "      --guidance 4 --out grid.png",
+     sample_over_ranks},
     {"prune", run_prune, "remove what matters least from a checkpoint; its state goes on",
      "ebb prune --from runs/a --heads 0.2 --mlp 0.5 --out p.safetensors\n"
      "  ebb prune --from runs/a --memory 2G --batch 64 --out p.safetensors"},

@@ -82,7 +82,8 @@ List sample_table() {
                                                             "samples drawn together", 1 << 20)),
                    whole("seed", &Settings::seed, 0, "of the noise",
                          std::numeric_limits<int64_t>::max())}),
-            sampler_settings("steps"), budget_settings()}));
+            sampler_settings("steps"), budget_settings(),
+            equal_rank_settings("processes that each draw a part of the pictures")}));
 }
 
 List grad_table() {

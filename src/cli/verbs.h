@@ -10,6 +10,7 @@ int run_plan(Settings settings);
 int run_train(Settings settings);
 int train_over_ranks(Settings settings, Peers& peers);
 int run_sample(Settings settings);
+int sample_over_ranks(Settings settings, Peers& peers);
 int run_grad(Settings settings);
 int run_inspect(Settings settings);
 int run_bench(Settings settings);
