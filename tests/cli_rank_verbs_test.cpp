@@ -1,6 +1,8 @@
 // What else ranks do together: draw pictures, measure themselves and their link.
 #include <signal.h>
 
+#include <sstream>
+
 #include "cli_ranks_fixture.h"
 
 namespace ebb::cli_fixture {
@@ -10,6 +12,10 @@ class CliRankVerbs : public CliRanks {
  protected:
   static Args drawing(const std::string& from, const std::string& out, const Args& more = {}) {
     return Args{"sample", "--from", from, "--out", out, "--steps", "3", "--seed", "5"} + more;
+  }
+  static Args bench(const Args& more = {}) {
+    return Args{"bench", "--image-size", "8", "--batch", "6", "--rounds", "2"} + model() +
+           Args{"--depth", "2", "--memory", "300M"} + more;
   }
   Result over(int n, const Args& args) const {
     Result r = run(args, ranks(n));
@@ -69,6 +75,46 @@ TEST_F(CliRankVerbs, ASignalToOneEndsTheDrawingOfAll) {
   const Result r = child.wait();
   EXPECT_EQ(r.code, 128 + SIGTERM) << r.story();
   EXPECT_FALSE(contains(r.out, "wrote")) << r.story();
+}
+
+TEST_F(CliRankVerbs, ABenchSaysWhereTheTimeOfEachRankGoes) {
+  for (const char* layout : {"data=3", "pipe=2"}) {
+    const int n = layout[5] - '0';
+    const Json told = parsed(over(n, bench({"--json", "--ranks", layout, "--link", "1G,1ms"})));
+    EXPECT_EQ(told["layout"], layout);
+    EXPECT_EQ(told["link_bytes_per_second"], 125e6);
+    EXPECT_EQ(told["link_latency_seconds"], 1e-3);
+    ASSERT_EQ(told["ranks"].size(), static_cast<size_t>(n));
+    double most = 0;
+    for (const Json& rank : told["ranks"]) {
+      EXPECT_GT(rank["sent_bytes"], 0);
+      EXPECT_EQ(rank["sent_bytes"], rank["planned_sent_bytes"]) << rank;
+      EXPECT_GT(rank["compute_seconds"], 0);
+      EXPECT_LE(rank["process_peak_bytes"], rank["planned_process_bytes"]);
+      EXPECT_LE(rank["step_seconds"], told["step_seconds"]);
+      most = std::max(most, rank["compute_seconds"].get<double>());
+    }
+    EXPECT_EQ(told["ranks"][told["slowest_rank"].get<size_t>()]["compute_seconds"], most);
+    for (const char* key : {"model_gflops", "sgemm_gflops", "images_per_second"}) {
+      EXPECT_GT(told[key], 0) << key;
+    }
+  }
+}
+
+// With a line on the link and a table on ranks, which fit a terminal.
+TEST_F(CliRankVerbs, ABenchIsReadOnATerminalOfEightyColumns) {
+  std::istringstream lines(over(2, bench()).out);
+  std::string all;
+  for (std::string line; std::getline(lines, line); all += line + "\n") {
+    EXPECT_LE(line.size(), 80u) << line;
+  }
+  for (const char* part : {"link between ranks: ", "(measured", "\n     1 ", "slowest: rank "}) {
+    EXPECT_TRUE(contains(all, part)) << "no '" << part << "' in\n" << all;
+  }
+  expect_refused(run(bench({"--ranks", "data=2"})), 2, {"--ranks", "2 processes"});
+  expect_refused(run(bench({"--link", "1G,1us"})), 2, {"--link", "one process"});
+  expect_refused_once(run(bench({"--link", "fast"}), ranks(2)), 2, {"--link", "fast"});
+  expect_refused_once(run(bench({"--recalibrate"}), ranks(2)), 2, {"--recalibrate", "--ranks"});
 }
 
 TEST_F(CliRankVerbs, ARunMeasuresItsLinkAndSaysWhoIsSlowest) {

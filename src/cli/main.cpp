@@ -51,7 +51,7 @@ constexpr Verb kVerbs[] = {
     {"inspect", run_inspect, "what is in a run, a checkpoint, a batch file or a data folder",
      "ebb inspect photos/ --image-size 64 --out grid.png"},
     {"bench", run_bench, "the training step against this machine's own SGEMM",
-     "ebb bench --model DiT-S/2 --batch 8"},
+     "ebb bench --model DiT-S/2 --batch 8", bench_over_ranks},
     {"compare", run_compare, "what each technique saves and costs, measured on this machine",
      "ebb compare --model DiT-S/2 --batch 32"},
     {"machine", run_machine, "what was measured of this machine; what plan --machine reads",

@@ -103,7 +103,7 @@ List bench_table() {
   return lead({"model", "batch", "memory", "json"},
               join({model_settings(),
                     group("the model", {class_count(), batch_size("samples of one step")}),
-                    budget_settings(), technique_settings(),
+                    budget_settings(), technique_settings(), rank_settings(kMeasuredLink),
                     group("measuring",
                           {real("clip", &Settings::clip, 0, 1e9, "largest gradient norm"),
                            whole("rounds", &Settings::rounds, 1, "measured rounds", 1000), json(),

@@ -14,6 +14,7 @@ int sample_over_ranks(Settings settings, Peers& peers);
 int run_grad(Settings settings);
 int run_inspect(Settings settings);
 int run_bench(Settings settings);
+int bench_over_ranks(Settings settings, Peers& peers);
 int run_compare(Settings settings);
 int run_machine(Settings settings);
 int run_prune(Settings settings);
