@@ -51,6 +51,12 @@ TEST(Link, TextAndLinkAreEachOthersInverse) {
   EXPECT_EQ(link_text(parse_link("1000M,1000us", "--link")), "1G,1ms");
 }
 
+TEST(Link, WordsHaveTwoDigits) {
+  EXPECT_EQ(link_words({2.13e9, 59.7e-6}), "2.1 GB/s, 60 us");
+  EXPECT_EQ(link_words({125e6, 1.24e-3}), "125 MB/s, 1.2 ms");
+  EXPECT_EQ(link_text({2.1349e9, 59.71e-6}, 3), "17.1G,59.7us");
+}
+
 TEST(Link, PiecesAreThoseOfTheTransport) {
   const Link link;
   EXPECT_EQ(link.piece_bytes, kPieceBytes);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -76,6 +77,31 @@ TEST(MpiPeers, FewMessagesAreInFlightAtATime) {
   });
   EXPECT_EQ(said, std::vector<std::string>(2));
   EXPECT_EQ(mpi.most_at_once(), static_cast<size_t>(kMessagesAtOnce));
+}
+
+// Small messages and large ones, of which more are begun than are in flight at a time.
+TEST(MpiPeers, RanksMeetWhenBothHaveBegunAMessage) {
+  for (const int64_t bytes : {int64_t{8}, 3 * kPieceBytes}) {
+    FakeMpi mpi(2);
+    std::atomic<bool> begun = false;
+    const auto said = on_ranks(mpi, 2, 60s, [&](Peers& peers) {
+      std::vector<std::byte> memory(bytes);
+      std::vector<Peers::Ticket> tickets;
+      if (peers.rank() == 1) std::this_thread::sleep_for(50ms);
+      if (peers.rank() == 1) begun = true;
+      for (int i = 0; i < 6; ++i) {
+        tickets.push_back(peers.rank() == 0 ? peers.send(1, i, memory.data(), bytes)
+                                            : peers.receive(0, i, memory.data(), bytes));
+      }
+      for (const auto ticket : tickets) {
+        peers.meet(ticket);
+        EXPECT_TRUE(begun);
+        peers.wait(ticket);
+        peers.meet(ticket);  // they have
+      }
+    });
+    EXPECT_EQ(said, std::vector<std::string>(2));
+  }
 }
 
 TEST(MpiPeers, SizesThatDisagreeAreAnErrorOfEveryRank) {

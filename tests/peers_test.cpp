@@ -39,6 +39,16 @@ TEST(ThreadPeers, ASendEndsOnlyWhenItIsReceived) {
   });
 }
 
+TEST(ThreadPeers, NumbersComeToTheFirstRankWithTheFlags) {
+  ThreadRanks::run(3, [](Peers& peers) {
+    const double own[] = {peers.rank() + 0.5, -1};
+    std::vector<double> all;
+    EXPECT_EQ(peers.any(uint64_t{1} << peers.rank(), own, all), 7u);
+    EXPECT_EQ(all, peers.rank() > 0 ? std::vector<double>()
+                                    : (std::vector<double>{0.5, -1, 1.5, -1, 2.5, -1}));
+  });
+}
+
 TEST(ThreadPeers, ARankThatEndsWithATransferOpenIsAnError) {
   uint64_t word = 0;  // lives longer than both
   std::vector<std::string> said;

@@ -21,10 +21,14 @@ class OneAtATime final : public PeerLane {
   Ticket receive(int from, int channel, void* bytes, int64_t n) override {
     return peers_.receive(from, channel, bytes, n);
   }
-  void wait(Ticket ticket) override {
+  void wait(Ticket ticket) override { let_others(ticket, &PeerLane::wait); }
+  void meet(Ticket ticket) override { let_others(ticket, &PeerLane::meet); }
+
+ private:
+  void let_others(Ticket ticket, void (PeerLane::*part)(Ticket)) {
     turn_.unlock();
     try {
-      peers_.wait(ticket);
+      (peers_.*part)(ticket);
     } catch (...) {
       turn_.lock();
       throw;
@@ -32,7 +36,6 @@ class OneAtATime final : public PeerLane {
     turn_.lock();
   }
 
- private:
   Peers& peers_;
   std::mutex& turn_;
 };

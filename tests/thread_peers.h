@@ -151,6 +151,7 @@ class ThreadRanks {
       b.waits_for[rank()] = 0;
       if (!b.failure.empty()) fail(Exit::peer, b.failure);
     }
+    void meet(Ticket ticket) override { wait(ticket); }  // what both have begun is over
     void leave() override {
       any(0);
       board_->go(rank());

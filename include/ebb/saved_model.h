@@ -54,6 +54,7 @@ class SavedModel {
   // For Ebb's own use.
   struct Impl;
   const Impl& impl() const { return *impl_; }
+  Impl& impl() { return *impl_; }
 
  private:
   std::unique_ptr<Impl> impl_;

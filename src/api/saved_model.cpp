@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/threads.h"
 #include "machine/budget.h"
+#include "sample/shared_drawing.h"
 
 namespace ebb {
 
@@ -71,17 +72,34 @@ void SavedModel::load() {
   impl_->memory = std::move(memory);
 }
 
-bool SavedModel::draw(int64_t count, uint64_t seed, const DrawingCalls& calls) {
-  const TeamOf team(impl_->machine.threads());
-  if (!impl_->memory) load();
-  Drawer drawer(impl_->planned->plans, impl_->planned->sampler, impl_->info.config,
-                *inside(impl_->machine).device, *impl_->memory);
+namespace {
+
+// Peers null: alone.
+bool draw_from(SavedModel::Impl& model, int64_t count, uint64_t seed, const DrawingCalls& calls,
+               Peers* peers) {
+  const TeamOf team(model.machine.threads());
+  Drawer drawer(model.planned->plans, model.planned->sampler, model.info.config,
+                *inside(model.machine).device, *model.memory);
   return draw_with(
       [&](const auto& label_of, const auto& take, const auto& stop, const auto& watch) {
-        return drawer.draw(count, label_of, seed, take, stop, watch);
+        return peers != nullptr
+                   ? SharedDrawing(drawer, *peers).draw(count, label_of, seed, take, stop, watch)
+                   : drawer.draw(count, label_of, seed, take, stop, watch);
       },
-      impl_->info.config, calls, impl_->file.path().string(),
+      model.info.config, calls, model.file.path().string(),
       "use an earlier checkpoint, a smaller --guidance, or leave --no-clip out");
+}
+
+}  // namespace
+
+bool SavedModel::draw(int64_t count, uint64_t seed, const DrawingCalls& calls) {
+  if (!impl_->memory) load();
+  return draw_from(*impl_, count, seed, calls, nullptr);
+}
+
+bool draw_shared(SavedModel& model, int64_t count, uint64_t seed, const DrawingCalls& calls,
+                 Peers& peers) {
+  return draw_from(model.impl(), count, seed, calls, &peers);
 }
 
 std::vector<float> SavedModel::draw(std::span<const int32_t> labels, uint64_t seed) {

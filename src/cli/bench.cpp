@@ -3,19 +3,23 @@
 #include <chrono>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 
 #include "api/resolve.h"
 #include "base/error.h"
 #include "base/median.h"
-#include "base/text.h"
+#include "cli/bench_report.h"
+#include "cli/ranks.h"
 #include "cli/resolve.h"
 #include "cli/this_machine.h"
 #include "cli/verbs.h"
+#include "comm/agreement.h"
 #include "kernels/cpu/device.h"
 #include "machine/process.h"
+#include "plan/fastest_place.h"
 #include "report/op_shares.h"
+#include "train/rank_seconds.h"
 #include "train/session.h"
 
 namespace ebb {
@@ -27,6 +31,10 @@ double seconds_of(Body body) {
   const auto start = std::chrono::steady_clock::now();
   body();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void make_values(std::span<float> x) {
+  for (size_t i = 0; i < x.size(); ++i) x[i] = 0.01f * (static_cast<float>(i % 101) - 50);
 }
 
 struct GemmShape {
@@ -54,18 +62,52 @@ std::map<GemmShape, int64_t> gemm_shapes(const Program& program) {
   return shapes;
 }
 
+// What a rank's step takes its samples from: all have the same values.
+class MadeSamples final : public Feed {
+ public:
+  explicit MadeSamples(const DitConfig& config)
+      : classes_(config.classes), sample_(values(config)) {
+    make_values(sample_);
+  }
+  static int64_t held_bytes(const DitConfig& config) {
+    return values(config) * static_cast<int64_t>(sizeof(float));
+  }
+
+  void take(DeviceMemory& memory, Place values, const Place* labels, int64_t first,
+            int64_t count) override {
+    const auto bytes = static_cast<int64_t>(sample_.size() * sizeof(float));
+    for (int64_t i = 0; i < count; ++i) {
+      memory.write({values.piece, values.offset + i * bytes}, sample_.data(), bytes);
+      if (labels == nullptr) continue;
+      const auto label = static_cast<int32_t>((first + i) % classes_);
+      const auto each = static_cast<int64_t>(sizeof label);
+      memory.write({labels->piece, labels->offset + i * each}, &label, each);
+    }
+  }
+
+ private:
+  static int64_t values(const DitConfig& config) { return config.channels * config.pixels(); }
+  const int64_t classes_;
+  std::vector<float> sample_;
+};
+
 class Bench {
  public:
+  // Over ranks (`peers`) every one of them makes one and calls its functions.
   Bench(const TrainOptions& options, const PlannedRun& planned, const Machine& machine,
-        bool profiled)
+        bool profiled, Peers* peers)
       : o_(options),
         planned_(planned),
         machine_(machine),
+        peers_(peers),
         session_(options.config, planned, machine,
                  profiled ? Executor::Mode::timed : Executor::Mode::normal),
         shapes_(gemm_shapes(planned.step_plan().program)) {
     if (profiled) profile_.emplace(planned.step_plan().program, machine.costs);
     session_.initialise(1);
+    if (peers_ == nullptr) return;
+    session_.step().exchange_with(*peers_);
+    session_.step().take_from(samples_.emplace(options.config));
   }
 
   // Steps, GEMMs and measurements of the machine in turn, so that a noisy one disturbs all alike.
@@ -73,6 +115,7 @@ class Bench {
   void run(int64_t rounds, const MeasureOptions* again) {
     run_step(0);  // first touches and lazily made threads
     run_step(1);
+    rank_seconds_.clear();
     peak_ = process_peak_bytes();  // of training alone: the GEMMs to compare with take memory too
     for (const auto& [shape, count] : shapes_) run_gemm(shape);  // oneDNN compiles kernels
     for (int64_t round = 2; round < rounds + 2; ++round) {
@@ -87,63 +130,73 @@ class Bench {
 
   double step_seconds() const { return median(step_seconds_); }
 
-  void report(bool json) const {
-    const double step = step_seconds();
-    double gemm_flops = 0;
-    double gemm_time = 0;
-    for (const auto& [shape, count] : shapes_) {
-      gemm_flops += static_cast<double>(count) * shape.flops();
-      gemm_time += static_cast<double>(count) * median(gemm_seconds_.at(shape));
-    }
-    const double model =
-        model_flops_per_sample(o_.config) * static_cast<double>(o_.step.batch) / step * 1e-9;
-    const double sgemm = gemm_flops / gemm_time * 1e-9;
-    if (json) {
-      nlohmann::ordered_json j;
-      j["model"] = o_.name;
-      j["batch"] = o_.step.batch;
-      j["tokens"] = o_.config.tokens();
-      j["step_seconds"] = step;
-      j["model_gflops"] = model;
-      j["sgemm_gflops"] = sgemm;
-      j["of_sgemm"] = model / sgemm;
-      j["process_peak_bytes"] = peak_;
-      j["predicted_step_seconds"] = planned_.seconds;
-      if (!predicted_seconds_.empty()) j["recalibrated_step_seconds"] = median(predicted_seconds_);
-      j["planned_process_bytes"] = planned_.process_bytes();
-      j["threads"] = machine_.device->threads();
-      j["isa"] = cpu_isa();
-      if (profile_) j["profile"] = profile_->json(measure_limits());
-      fmt::print("{}\n", j.dump(2));
-      return;
-    }
-    fmt::print("{} batch {}, {} tokens, {} threads, {}\n", o_.name, o_.step.batch,
-               o_.config.tokens(), machine_.device->threads(), cpu_isa());
-    fmt::print("  step   {:>10}   {}, {} predicted\n", format_seconds(step),
-               format_rate(static_cast<double>(o_.step.batch) / step),
-               format_seconds(planned_.seconds));
-    if (!predicted_seconds_.empty()) {
-      fmt::print("         {:>10}   predicted, for the machine as it was between the steps\n",
-                 format_seconds(median(predicted_seconds_)));
-    }
-    fmt::print("  model  {:>7.1f} GFLOP/s\n  sgemm  {:>7.1f} GFLOP/s at the step's own shapes\n",
-               model, sgemm);
-    fmt::print("  ratio  {:>7.3f}\n", model / sgemm);
-    fmt::print("  peak   {:>10} of the process, {} planned\n", format_size(peak_),
-               format_size(planned_.process_bytes()));
-    if (profile_) fmt::print("{}", profile_->text(measure_limits()));
+  // Of ranks the first alone has what all have measured.
+  BenchReport report() const {
+    BenchReport r;
+    r.model = o_.name;
+    r.batch = o_.step.batch;
+    r.tokens = o_.config.tokens();
+    r.threads = machine_.device->threads();
+    r.isa = cpu_isa();
+    r.model_flops = model_flops_per_sample(o_.config) * static_cast<double>(o_.step.batch);
+    r.predicted_seconds = planned_.seconds;
+    if (!predicted_seconds_.empty()) r.recalibrated_seconds = median(predicted_seconds_);
+    if (profile_) r.profile = &*profile_;
+    r.place = planned_.step.place;
+    r.link = machine_.link;
+    const RankBench own = own_bench();
+    r.ranks = peers_ != nullptr ? told_by_all(*peers_, own) : std::vector<RankBench>{own};
+    return r;
   }
 
  private:
+  RankBench own_bench() const {
+    RankBench own;
+    own.step_seconds = step_seconds();
+    own.sgemm_flops_per_second = sgemm_flops_per_second();
+    own.peak_bytes = peak_;
+    own.planned_bytes = planned_.process_bytes();
+    if (peers_ == nullptr) return own;
+    const auto middle = [&](double RankSeconds::*part) {
+      std::vector<double> seconds;
+      for (const RankSeconds& step : rank_seconds_) seconds.push_back(step.*part);
+      return median(seconds);
+    };
+    own.seconds = {middle(&RankSeconds::computing), middle(&RankSeconds::waiting),
+                   middle(&RankSeconds::exchanging)};
+    own.sent_bytes = sent_bytes_;
+    own.planned_sent_bytes = planned_.ranks[peers_->rank()].sent_bytes;
+    return own;
+  }
+
+  double sgemm_flops_per_second() const {
+    double flops = 0, seconds = 0;
+    for (const auto& [shape, count] : shapes_) {
+      flops += static_cast<double>(count) * shape.flops();
+      seconds += static_cast<double>(count) * median(gemm_seconds_.at(shape));
+    }
+    return flops / seconds;
+  }
+
   double run_step(int64_t k) {
+    const Scalars scalars = step_scalars(o_, k, k);
+    if (peers_ != nullptr) return run_with_others(scalars);
     const std::span<float> x = session_.host<float>(kBatchX);
-    for (size_t i = 0; i < x.size(); ++i) x[i] = 0.01f * (static_cast<float>(i % 101) - 50);
+    make_values(x);
     if (o_.config.classes > 0) {
       const std::span<int32_t> y = session_.host<int32_t>(kBatchY);
       for (size_t i = 0; i < y.size(); ++i) y[i] = static_cast<int32_t>(i % o_.config.classes);
     }
-    const Scalars scalars = step_scalars(o_, k, k);
     return seconds_of([&] { session_.step().run(scalars); });
+  }
+
+  double run_with_others(const Scalars& scalars) {
+    peers_->any(0);  // all begin together
+    const int64_t sent = peers_->sent_bytes();
+    const double seconds = seconds_of([&] { session_.step().run(scalars); });
+    sent_bytes_ = peers_->sent_bytes() - sent;
+    rank_seconds_.push_back(rank_seconds(seconds, session_.step().standstill()));
+    return seconds;
   }
 
   // In memory of its own, taken after the peak of training was read.
@@ -161,32 +214,91 @@ class Bench {
   const TrainOptions& o_;
   const PlannedRun& planned_;
   const Machine& machine_;
+  Peers* const peers_;                  // null: alone
+  std::optional<MadeSamples> samples_;  // of a rank
   Session session_;
   const std::map<GemmShape, int64_t> shapes_;
   std::vector<double> step_seconds_, predicted_seconds_;
+  std::vector<RankSeconds> rank_seconds_;  // of the same steps
+  int64_t sent_bytes_ = 0;                 // in each of them
   std::map<GemmShape, std::vector<double>> gemm_seconds_;
   std::optional<StepProfile> profile_;
   int64_t peak_ = 0;
 };
 
-}  // namespace
-
-int run_bench(Settings s) {
-  const MeasuredMachine measured = resolve_machine(s);
-  const Machine& machine = inside(measured);
+// What is measured, but for the place of ranks.
+TrainOptions options_of(Settings& s, int64_t budget) {
   s.sample_every = 0;
   const DitConfig config = resolve_model(s, nullptr);
   TrainOptions options = resolve_training(s, config, nullptr);
-  options.budget_bytes = resolve_budget(s, measured);
-  const PlannedRun planned = plan_fitting_run(run_spec(options, nullptr), machine);
+  options.budget_bytes = budget;
+  return options;
+}
+
+// A rank has the samples of its own share, and in a pipeline they go from stage to stage, as in
+// training.
+RunSpec spec_in(TrainOptions options, const RankPlace& place) {
+  options.step.place = place;
+  RunSpec spec = run_spec(options, nullptr);
+  if (place.alone()) return spec;
+  spec.step.feeding.by_feed = true;
+  spec.held_bytes += MadeSamples::held_bytes(options.config);
+  return spec;
+}
+
+void print(const BenchReport& report, bool json) {
+  fmt::print("{}", json ? bench_json(report) + "\n" : bench_text(report));
+}
+
+}  // namespace
+
+int run_bench(Settings s) {
+  const RankPlace place = resolve_place(s, nullptr);
+  const MeasuredMachine measured = resolve_machine(s);
+  const Machine& machine = inside(measured);
+  TrainOptions options = options_of(s, resolve_budget(s, measured));
+  options.step.leaves = resolve_leaves(s, place);
+  const PlannedRun planned = plan_fitting_run(spec_in(options, place), machine);
   const MeasureOptions again = measuring(measure_options(s));
-  Bench bench(options, planned, machine, s.profile);
+  Bench bench(options, planned, machine, s.profile, nullptr);
   bench.run(s.rounds, s.recalibrate ? &again : nullptr);
-  bench.report(s.json);
+  print(bench.report(), s.json);
   // The disk has a pace of its own.
   if (!planned.step.choices.offload.any()) {
     learn_from_steps(bench.step_seconds(), planned.seconds, machine, again);
   }
+  return 0;
+}
+
+int bench_over_ranks(Settings s, Peers& peers) {
+  RankPlace place;
+  agree(&peers, [&] {
+    place = resolve_place(s, &peers);
+    if (!s.recalibrate) return;
+    fail(Exit::usage, "--recalibrate contradicts --ranks: it measures the machine of one process",
+         "leave it out, or start ebb bench without mpiexec");
+  });
+  const auto say = [&](const std::string& line) {
+    if (!s.json) fmt::print("{}\n", line);
+  };
+  const MeasuredMachine measured =
+      with_link_between(resolve_machine_together(s, peers), s, peers, say);
+  const Machine& machine = inside(measured);
+  compare_ranks(peers, machine, settings_toml("bench", s));
+  std::optional<TrainOptions> options;
+  std::optional<PlannedRun> planned;
+  agree(&peers, [&] {
+    options = options_of(s, resolve_budget_of_rank(s, measured));
+    options->step.leaves = resolve_leaves(s, place);
+    const auto spec_of = [&](const RankPlace& other) { return spec_in(*options, other); };
+    if (layout_is_open(s, place)) place = fastest_place(place, spec_of, machine);
+    planned = plan_fitting_run(spec_of(place), machine);
+  });
+  compare_plans(peers, *planned);
+  Bench bench(*options, *planned, machine, s.profile, &peers);
+  bench.run(s.rounds, nullptr);
+  const BenchReport report = bench.report();
+  if (peers.rank() == 0) print(report, s.json);
   return 0;
 }
 

@@ -39,7 +39,8 @@ constexpr Verb kVerbs[] = {
      train_over_ranks},
     {"sample", run_sample, "draw pictures with a trained model",
      "ebb sample --from runs/a --classes 0,3,7 --count 16 --steps 50 \\\n"
-     "      --guidance 4 --out grid.png"},
+     "      --guidance 4 --out grid.png",
+     sample_over_ranks},
     {"prune", run_prune, "remove what matters least from a checkpoint; its state goes on",
      "ebb prune --from runs/a --heads 0.2 --mlp 0.5 --out p.safetensors\n"
      "  ebb prune --from runs/a --memory 2G --batch 64 --out p.safetensors"},
@@ -50,7 +51,7 @@ constexpr Verb kVerbs[] = {
     {"inspect", run_inspect, "what is in a run, a checkpoint, a batch file or a data folder",
      "ebb inspect photos/ --image-size 64 --out grid.png"},
     {"bench", run_bench, "the training step against this machine's own SGEMM",
-     "ebb bench --model DiT-S/2 --batch 8"},
+     "ebb bench --model DiT-S/2 --batch 8", bench_over_ranks},
     {"compare", run_compare, "what each technique saves and costs, measured on this machine",
      "ebb compare --model DiT-S/2 --batch 32"},
     {"machine", run_machine, "what was measured of this machine; what plan --machine reads",

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "comm/launcher.h"
 #include "comm/mpi_worker.h"
 #include "machine/machine_file.h"
+#include "machine/measure_link.h"
 #include "plan/layout.h"
 #include "run/disk_store.h"
 #include "state/checkpoint.h"
@@ -116,10 +118,34 @@ namespace {
 
 constexpr std::string_view kAutoOf = "auto:";  // so many, for plans without them
 
+std::string ranks_at(const Settings& s) { return s.has("ranks") ? s.given.at("ranks") : "--ranks"; }
+
+int started(const Peers* peers) { return peers != nullptr ? peers->size() : 1; }
+
+void check_started(const Settings& s, const Layout& chosen, const Peers* peers) {
+  if (chosen.ranks() == started(peers)) return;
+  fail(Exit::usage,
+       fmt::format("{} {}: wanted {} processes, found {}", ranks_at(s), layout_text(chosen),
+                   chosen.ranks(), started(peers)),
+       fmt::format("start it with mpiexec -n {} ebb {} ... (apt install mpich)", chosen.ranks(),
+                   s.verb));
+}
+
 }  // namespace
 
+void check_equal_ranks(const Settings& s, const Peers* peers) {
+  const Layout layout = parse_layout(s.ranks, ranks_at(s)).value_or(Layout{started(peers)});
+  if (layout.pipe > 1) {
+    fail(Exit::usage,
+         fmt::format("{} {}: ebb {} has no stages: every rank has the whole model", ranks_at(s),
+                     layout_text(layout), s.verb),
+         fmt::format("give --ranks data={}, or leave it out", layout.ranks()));
+  }
+  check_started(s, layout, peers);
+}
+
 RankPlace resolve_place(const Settings& s, const Peers* peers) {
-  const std::string where = s.has("ranks") ? s.given.at("ranks") : "--ranks";
+  const std::string where = ranks_at(s);
   const bool plans = s.verb == "plan";
   if (plans && s.ranks.starts_with(kAutoOf)) {
     const int64_t ranks = parse_int(s.ranks.substr(kAutoOf.size()), where);
@@ -130,14 +156,13 @@ RankPlace resolve_place(const Settings& s, const Peers* peers) {
     return {static_cast<int>(ranks)};
   }
   const std::optional<Layout> layout = parse_layout(s.ranks, where);
-  const int started = peers != nullptr ? peers->size() : 1;
-  const Layout chosen = layout.value_or(Layout{started});
-  if (!plans && chosen.ranks() != started) {
+  const Layout chosen = layout.value_or(Layout{started(peers)});
+  if (!plans) check_started(s, chosen, peers);
+  if (!plans && chosen.ranks() == 1 && s.has("link")) {
     fail(Exit::usage,
-         fmt::format("{} {}: wanted {} processes, found {}", where, layout_text(chosen),
-                     chosen.ranks(), started),
-         fmt::format("start it with mpiexec -n {} ebb {} ... (apt install mpich)", chosen.ranks(),
-                     s.verb));
+         fmt::format("{} {}: one process has nobody to be linked to", s.given.at("link"),
+                     printable(s.link)),
+         fmt::format("leave it out, or start several with mpiexec -n 2 ebb {} ...", s.verb));
   }
   if (layout && chosen.data > s.batch) {
     fail(Exit::usage,
@@ -196,6 +221,21 @@ MeasuredMachine on_this_host(const std::string& described, const Settings& s) {
 
 }  // namespace
 
+void compare_ranks(Peers& peers, const Machine& machine, const std::string& settings) {
+  expect_same(peers, "program and CPU", machine.device->kernels(),
+              "start the same build on CPUs of the same kind; -DEBB_PORTABLE=ON makes one for any "
+              "x86-64-v3");
+  expect_same(peers, "settings", settings, "give all ranks the same flags");
+}
+
+void compare_plans(Peers& peers, const PlannedRun& planned) {
+  std::string plan;
+  for (const RankBytes& rank : planned.ranks) {
+    plan += fmt::format("arena {} sent {}\n", rank.arena_bytes, rank.sent_bytes);
+  }
+  expect_same(peers, "plan", plan, "this is a bug in ebb: please report it with the command");
+}
+
 MeasuredMachine resolve_machine_together(const Settings& s, Peers& peers) {
   // The CPUs are for all ranks of this host.
   if (s.threads == 0) {
@@ -218,6 +258,27 @@ MeasuredMachine resolve_machine_together(const Settings& s, Peers& peers) {
     }
   });
   return changed(*own, [](Machine& machine) { machine.peers_bytes = kPeersRunningBytes; });
+}
+
+MeasuredMachine with_link_between(const MeasuredMachine& machine, const Settings& s, Peers& peers,
+                                  const std::function<void(const std::string& line)>& say) {
+  if (!s.link.empty()) return machine;
+  const Link link = measure_link(peers);
+  if (peers.rank() == 0) {
+    say(fmt::format("link between ranks: {} (measured; --link {} plans for it)", link_words(link),
+                    link_text(link)));
+  }
+  return with_link(machine, link);
+}
+
+int64_t resolve_budget_of_rank(const Settings& s, const MeasuredMachine& machine) {
+  return s.memory > 0 ? s.memory : budget_of(0, inside(machine)) / launcher().local;
+}
+
+int agreed_signal(Peers* peers) {
+  const int own = stop_signal();
+  if (peers == nullptr) return own;
+  return std::countr_zero(peers->any(own > 0 ? uint64_t{1} << own : 0));
 }
 
 }  // namespace ebb

@@ -100,7 +100,22 @@ List technique_settings() {
   return group("memory and techniques", list);
 }
 
-List rank_settings() {
+namespace {
+
+Setting peer_timeout() {
+  return unstored(whole("peer-timeout", &Settings::peer_timeout, 1,
+                        "seconds after which a silent rank is lost", 86400));
+}
+
+}  // namespace
+
+List equal_rank_settings(const char* share) {
+  return group("ranks", {unstored(otherwise("one process, or what mpiexec started",
+                                            text("ranks", &Settings::ranks, "auto|data=N", share))),
+                         peer_timeout()});
+}
+
+List rank_settings(const std::string& link) {
   return group(
       "ranks",
       {
@@ -110,11 +125,9 @@ List rank_settings() {
                                   "of every batch, of M that each have a part of the blocks"))),
           text("sum", &Settings::sum, "chain|tree:S",
                "how gradients are added up: sample by sample, or S parts of the batch in pairs"),
-          unstored(otherwise("as measured",
-                             text("link", &Settings::link, "RATE,LATENCY",
-                                  "what connects them, in bits a second, such as 1G,50us"))),
-          unstored(whole("peer-timeout", &Settings::peer_timeout, 1,
-                         "seconds after which a silent rank is lost", 86400)),
+          unstored(otherwise(link, text("link", &Settings::link, "RATE,LATENCY",
+                                        "what connects them, in bits a second, such as 1G,50us"))),
+          peer_timeout(),
       });
 }
 

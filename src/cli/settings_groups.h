@@ -21,7 +21,8 @@ Setting offload_directory();
 Setting debug_memory();
 SettingList technique_settings();
 Setting batch_size(const char* help);
-SettingList rank_settings();
+SettingList rank_settings(const std::string& link);  // where nobody says which it is
+SettingList equal_rank_settings(const char* share);  // of ranks that all do alike
 SettingList sampler_settings(const char* steps_name);
 SettingList train_settings();
 SettingList pruning_settings();

@@ -5,12 +5,15 @@
 
 #include "base/error.h"
 #include "cli/settings_groups.h"
+#include "plan/machine.h"
 
 namespace ebb {
 
 namespace {
 
 using List = SettingList;
+
+constexpr const char* kMeasuredLink = "measured at the start";
 
 List join(std::initializer_list<List> lists) {
   List all;
@@ -39,7 +42,8 @@ List plan_table() {
             group("training", {whole_or("max", "batch", &Settings::batch,
                                         "samples of one optimizer step, in all; max: the "
                                         "largest that fits")}),
-            train_settings(), budget_settings(), technique_settings(), rank_settings(),
+            train_settings(), budget_settings(), technique_settings(),
+            rank_settings(link_text(nominal_link()) + ", as within one host"),
             group("memory and techniques", {machine_file(), debug_memory()}), pruning_settings(),
             record_settings(), sampler_settings("sample-steps"),
             group("output",
@@ -62,7 +66,7 @@ List train_table() {
       {"data", "out", "steps", "batch", "memory", "model", "image-size", "resume", "from"},
       join({model_settings(), group("the model", {class_count()}),
             group("training", {batch_size("samples of one optimizer step, in all"), begin_from()}),
-            train_settings(), budget_settings(), technique_settings(), rank_settings(),
+            train_settings(), budget_settings(), technique_settings(), rank_settings(kMeasuredLink),
             group("memory and techniques", {debug_memory()}), pruning_settings(), record_settings(),
             sampler_settings("sample-steps")}));
 }
@@ -82,7 +86,8 @@ List sample_table() {
                                                             "samples drawn together", 1 << 20)),
                    whole("seed", &Settings::seed, 0, "of the noise",
                          std::numeric_limits<int64_t>::max())}),
-            sampler_settings("steps"), budget_settings()}));
+            sampler_settings("steps"), budget_settings(),
+            equal_rank_settings("processes that each draw a part of the pictures")}));
 }
 
 List grad_table() {
@@ -102,7 +107,7 @@ List bench_table() {
   return lead({"model", "batch", "memory", "json"},
               join({model_settings(),
                     group("the model", {class_count(), batch_size("samples of one step")}),
-                    budget_settings(), technique_settings(),
+                    budget_settings(), technique_settings(), rank_settings(kMeasuredLink),
                     group("measuring",
                           {real("clip", &Settings::clip, 0, 1e9, "largest gradient norm"),
                            whole("rounds", &Settings::rounds, 1, "measured rounds", 1000), json(),

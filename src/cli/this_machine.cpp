@@ -90,11 +90,15 @@ MeasuredMachine::Options measure_options(const Settings& s) {
   return options;
 }
 
+MeasuredMachine with_link(const MeasuredMachine& machine, const Link& link) {
+  MeasuredMachine::Impl changed = machine.impl();
+  changed.machine.link = link;
+  return MeasuredMachine(std::make_shared<const MeasuredMachine::Impl>(std::move(changed)));
+}
+
 MeasuredMachine with_link(const MeasuredMachine& machine, const Settings& s) {
   if (s.link.empty()) return machine;
-  MeasuredMachine::Impl changed = machine.impl();
-  changed.machine.link = parse_link(s.link, s.given.at("link"));
-  return MeasuredMachine(std::make_shared<const MeasuredMachine::Impl>(std::move(changed)));
+  return with_link(machine, parse_link(s.link, s.given.at("link")));
 }
 
 MeasuredMachine resolve_machine(const Settings& s) {

@@ -16,7 +16,8 @@ void resolve_threads(const Settings& settings);
 // one's budget, and what a person should know on stderr.
 MeasuredMachine::Options measure_options(const Settings& settings);
 
-// The same machine with --link between its ranks, where that is given.
+// The same machine with this link between its ranks; with --link, where that is given.
+MeasuredMachine with_link(const MeasuredMachine& machine, const Link& link);
 MeasuredMachine with_link(const MeasuredMachine& machine, const Settings& settings);
 
 // This machine, or that of --machine. To be called before data is opened.

@@ -12,7 +12,6 @@
 #include "cli/verbs.h"
 #include "cli/watched.h"
 #include "comm/agreement.h"
-#include "comm/launcher.h"
 #include "plan/fastest_place.h"
 #include "train/resume.h"
 
@@ -114,21 +113,13 @@ Prepared prepare(Settings& s, const MeasuredMachine& measured, const RankPlace& 
   return {measured, data, std::move(options), std::move(planned)};
 }
 
-// Ranks that were not started alike do not add up.
-void compare_ranks(Peers& peers, const Prepared& p) {
-  expect_same(peers, "program and CPU", inside(p.machine).device->kernels(),
-              "start the same build on CPUs of the same kind; -DEBB_PORTABLE=ON makes one for any "
-              "x86-64-v3");
-  expect_same(peers, "settings", p.options.settings, "give all ranks the same flags");
+void compare(Peers& peers, const Prepared& p) {
+  compare_ranks(peers, inside(p.machine), p.options.settings);
   const DataRecord data = record_of(inside(p.data).info());
   expect_same(peers, "data",
               fmt::format("{} samples ({}), {}", data.count, data.kind, data.fingerprint),
               "every rank has to see the same files");
-  std::string plan;
-  for (const RankBytes& rank : p.planned.ranks) {
-    plan += fmt::format("arena {} sent {}\n", rank.arena_bytes, rank.sent_bytes);
-  }
-  expect_same(peers, "plan", plan, "this is a bug in ebb: please report it with the command");
+  compare_plans(peers, p.planned);
 }
 
 }  // namespace
@@ -147,11 +138,13 @@ int train_over_ranks(Settings s, Peers& peers) {
     need_settings(s);
     place = resolve_place(s, &peers);
   });
-  const MeasuredMachine machine = resolve_machine_together(s, peers);
-  const int64_t budget = s.memory > 0 ? s.memory : budget_of(0, inside(machine)) / launcher().local;
+  const auto say = [](const std::string& line) { fmt::print("{}\n", line); };
+  const MeasuredMachine machine =
+      with_link_between(resolve_machine_together(s, peers), s, peers, say);
+  const int64_t budget = resolve_budget_of_rank(s, machine);
   std::optional<Prepared> p;
   agree(&peers, [&] { p = prepare(s, machine, place, budget); });
-  compare_ranks(peers, *p);
+  compare(peers, *p);
   return train_watched(p->options, inside(p->data), std::move(p->planned), inside(p->machine),
                        &peers);
 }

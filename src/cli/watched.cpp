@@ -2,17 +2,18 @@
 
 #include <fmt/format.h>
 
-#include <bit>
 #include <cerrno>
 #include <optional>
 #include <system_error>
 
 #include "base/text.h"
 #include "cli/drawing_progress.h"
+#include "cli/ranks.h"
 #include "cli/signals.h"
 #include "cli/status_line.h"
 #include "report/plan_report.h"
 #include "state/checkpoint.h"
+#include "train/rank_seconds.h"
 
 namespace ebb {
 
@@ -54,6 +55,7 @@ class Console : public RunSink {
 
   void step(const StepRecord& r) override {
     drawing_.reset();
+    rank_means_.add(r.ranks);
     const bool last = r.step == steps_;
     const bool in_time = cadence_->due();  // asked each time: it counts from the line before
     const bool plain = every_ > 0 && (last || r.step % every_ == 0 || in_time);
@@ -69,6 +71,11 @@ class Console : public RunSink {
          {format_size(r.process_peak_bytes), 6},
          {last ? format_seconds(passed.count()) + " in all" : format_seconds(left) + " left", 3}},
         plain, last);
+  }
+
+  // Where the time of a step has gone on several ranks.
+  void note_ranks() {
+    for (const std::string& line : rank_lines(rank_means_.means())) note(line);
   }
 
   // A line of its own, without breaking the one that is rewritten.
@@ -87,6 +94,7 @@ class Console : public RunSink {
   std::optional<Cadence> cadence_;
   std::optional<StatusLine> line_;
   std::optional<DrawingProgress> drawing_;
+  RankMeans rank_means_;
 };
 
 // Where everything is, and what to type next.
@@ -109,17 +117,6 @@ std::vector<std::string> closing_lines(const TrainOptions& o, const Source& sour
 
 }  // namespace
 
-namespace {
-
-// The one that stopped this process, or another rank.
-int agreed_signal(Peers* peers) {
-  const int own = stop_signal();
-  if (peers == nullptr) return own;
-  return std::countr_zero(peers->any(own > 0 ? uint64_t{1} << own : 0));
-}
-
-}  // namespace
-
 int train_watched(const TrainOptions& options, const Source& source, PlannedRun planned,
                   const Machine& machine, Peers* peers) {
   catch_stop_signals(kStopping);
@@ -135,6 +132,7 @@ int train_watched(const TrainOptions& options, const Source& source, PlannedRun 
     if (stop_signal() == 0) throw;
     return 128 + stop_signal();
   }
+  if (speaks) console.note_ranks();
   if (trained.stopped) {
     const int signal = agreed_signal(peers);
     if (speaks) {

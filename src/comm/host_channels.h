@@ -7,6 +7,7 @@ namespace ebb {
 enum HostChannel : int {
   kSavedTensors = 100,  // of a checkpoint, to the rank that writes it; and whether it wants them
   kDrawnValues,         // to the rank that makes pictures of them
+  kLinkTimes,           // messages that are timed
 };
 
 }  // namespace ebb

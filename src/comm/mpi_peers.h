@@ -14,6 +14,7 @@ class MpiPeers final : public Peers {
   MpiPeers(const EbbMpi& mpi, const PeerOptions& options);
 
   void wait(Ticket ticket) override { worker_.wait(ticket); }
+  void meet(Ticket ticket) override { worker_.meet(ticket); }
   void leave() override;
   void abandon(const std::string& why) override;
 

@@ -45,10 +45,15 @@ struct MpiWorker::Shared {
   std::mutex mutex;
   std::condition_variable asked, done;
   std::deque<std::pair<Peers::Ticket, PeerMessage>> queue;
-  std::map<Peers::Ticket, PeerMessage> open;  // begun and not complete
+  struct Open {
+    PeerMessage message;
+    bool met = false;
+  };
+  std::map<Peers::Ticket, Open> open;  // begun and not complete
   Peers::Ticket last = 0;
   uint64_t progress = 0;
-  std::optional<PeerMessage> waiting;  // for this
+  std::optional<PeerMessage> waiting;  // for this,
+  bool meeting = false;                // until the other side has begun it
   std::optional<Clock::time_point> deadline;
   std::optional<Error> failure, trouble;
   enum class Order { work, finish, stop } order = Order::work;
@@ -66,7 +71,7 @@ struct MpiWorker::Shared {
   // thread.
   Traffic traffic;
   Clock::time_point last_move = Clock::now();
-  std::vector<Peers::Ticket> complete;
+  std::vector<Peers::Ticket> met, complete;
 };
 
 void MpiWorker::Shared::start(std::unique_lock<std::mutex>& lock) {
@@ -110,9 +115,10 @@ void MpiWorker::Shared::look(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   std::optional<Error> found;
   bool moved = false;
+  met.clear();
   complete.clear();
   try {
-    moved = traffic.work(complete);
+    moved = traffic.work(met, complete);
   } catch (const Error& error) {
     found = error;
   }
@@ -122,11 +128,12 @@ void MpiWorker::Shared::look(std::unique_lock<std::mutex>& lock) {
     last_move = Clock::now();
     ++progress;
   }
+  for (const Peers::Ticket ticket : met) open.at(ticket).met = true;
   for (const Peers::Ticket ticket : complete) open.erase(ticket);
   // At the start nobody else could say more.
   if (found && deadline && !failure) failure = found;
   trouble = found;
-  if (!complete.empty() || found) done.notify_all();
+  if (!complete.empty() || (meeting && !met.empty()) || found) done.notify_all();
 }
 
 void MpiWorker::Shared::finish(std::unique_lock<std::mutex>& lock) {
@@ -191,22 +198,27 @@ MpiWorker::~MpiWorker() {
 Peers::Ticket MpiWorker::begin(const PeerMessage& message) {
   const std::lock_guard<std::mutex> lock(shared_->mutex);
   const Peers::Ticket ticket = ++shared_->last;
-  shared_->open.emplace(ticket, message);
+  shared_->open.emplace(ticket, Shared::Open{message});
   shared_->queue.emplace_back(ticket, message);
   shared_->asked.notify_one();
   return ticket;
 }
 
-void MpiWorker::wait(Peers::Ticket ticket) {
+void MpiWorker::wait(Peers::Ticket ticket, Until until) {
   std::unique_lock<std::mutex> lock(shared_->mutex);
   Shared& s = *shared_;
   require(ticket > 0 && ticket <= s.last, "ranks: no transfer {}", ticket);
-  const auto over = [&] { return s.failure || s.open.count(ticket) == 0; };
+  const auto over = [&] {
+    if (s.failure) return true;
+    const auto at = s.open.find(ticket);
+    return at == s.open.end() || (until == Until::met && at->second.met);
+  };
   const auto at = s.open.find(ticket);
   std::optional<PeerMessage> message;
-  if (at != s.open.end()) message = at->second;
+  if (at != s.open.end()) message = at->second.message;
   if (!over()) {
     s.waiting = message;
+    s.meeting = until == Until::met;
     if (!s.deadline) {
       s.done.wait(lock, over);
     } else if (!s.done.wait_until(lock, *s.deadline, over)) {
@@ -215,6 +227,7 @@ void MpiWorker::wait(Peers::Ticket ticket) {
       s.asked.notify_one();
     }
     s.waiting.reset();
+    s.meeting = false;
   }
   if (!s.failure) return;
   s.done.wait_for(lock, 1s, [&] { return s.parked || s.ended; });

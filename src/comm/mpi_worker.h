@@ -15,7 +15,7 @@
 
 namespace ebb {
 
-// begin() and wait() are for the thread that asks; fail_with() and state() for any.
+// begin(), meet() and wait() are for the thread that asks; fail_with() and state() for any.
 class MpiWorker {
  public:
   using Clock = std::chrono::steady_clock;
@@ -35,7 +35,9 @@ class MpiWorker {
   // Throws what fail_with() was told - if MPI itself fails, whoever watches over the ranks asks for
   // the state() and may know of which rank it was - once the thread makes no calls any more and so
   // touches no bytes, or hangs in one for a second. Past the deadline it throws as well.
-  void wait(Peers::Ticket ticket);
+  void wait(Peers::Ticket ticket) { wait(ticket, Until::complete); }
+  // As PeerLane has it.
+  void meet(Peers::Ticket ticket) { wait(ticket, Until::met); }
   void set_deadline(std::optional<Clock::time_point> deadline);
 
   // Throws if there was a failure.
@@ -55,6 +57,8 @@ class MpiWorker {
 
  private:
   struct Shared;
+  enum class Until : uint8_t { met, complete };
+  void wait(Peers::Ticket ticket, Until until);
   static void run(const std::shared_ptr<Shared>& shared);
   static thread_local Shared* own;  // of the thread that calls MPI
 

@@ -107,23 +107,41 @@ std::vector<std::string> Peers::tell_all(const std::string& text) {
 }
 
 uint64_t Peers::any(uint64_t flags) {
+  std::vector<double> none;
+  return any(flags, {}, none);
+}
+
+uint64_t Peers::any(uint64_t flags, std::span<const double> own, std::vector<double>& all) {
+  // A rank's flags, then its numbers.
+  const size_t each = sizeof flags + own.size_bytes();
+  std::vector<std::byte> said(rank_ == 0 ? size_ * each : each);
+  std::memcpy(said.data(), &flags, sizeof flags);
+  if (!own.empty()) std::memcpy(said.data() + sizeof flags, own.data(), own.size_bytes());
   if (rank_ != 0) {
-    send_now(0, &flags, sizeof flags);
+    send_now(0, said.data(), static_cast<int64_t>(each));
     receive_now(0, &flags, sizeof flags);
     return flags;
   }
-  std::vector<uint64_t> others(size_);
-  const auto with_each = [&](bool sends) {
+  const auto with_each = [&](const auto& side) {
     std::vector<Ticket> tickets;
-    for (int r = 1; r < size_; ++r) {
-      auto* bytes = reinterpret_cast<std::byte*>(sends ? &flags : &others[r]);
-      tickets.push_back(begin({sends, r, kControl, bytes, sizeof flags}));
-    }
+    for (int r = 1; r < size_; ++r) tickets.push_back(begin(side(r)));
     for (const Ticket ticket : tickets) wait(ticket);
   };
-  with_each(false);
-  for (const uint64_t other : others) flags |= other;
-  with_each(true);
+  with_each([&](int r) {
+    return PeerMessage{false, r, kControl, &said[r * each], static_cast<int64_t>(each)};
+  });
+  all.resize(size_ * own.size());
+  for (int r = 0; r < size_; ++r) {
+    uint64_t other = 0;
+    std::memcpy(&other, &said[r * each], sizeof other);
+    flags |= other;
+    if (own.empty()) continue;
+    std::memcpy(&all[r * own.size()], &said[r * each] + sizeof other, own.size_bytes());
+  }
+  with_each([&](int r) {
+    auto* bytes = reinterpret_cast<std::byte*>(&flags);
+    return PeerMessage{true, r, kControl, bytes, sizeof flags};
+  });
   return flags;
 }
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,9 @@ class Peers : public PeerLane {
   std::vector<std::string> tell_all(const std::string& text);
   // Collective: the flags that any rank has set, the same on every rank.
   uint64_t any(uint64_t flags);
+  // The same messages with some numbers of each rank in them, as many on all: rank 0 has those of
+  // all ranks in `all` afterwards, by rank.
+  uint64_t any(uint64_t flags, std::span<const double> own, std::vector<double>& all);
 
   // Collective, the last call: the orderly end. Every transfer has been waited for. Throws
   // Exit::peer if a rank is lost meanwhile.

@@ -26,7 +26,7 @@ void Traffic::begin(Peers::Ticket ticket, const PeerMessage& message) {
   streams_[stream_of(message)].waiting.push_back(std::prev(transfers_.end()));
 }
 
-bool Traffic::work(std::vector<Peers::Ticket>& done) {
+bool Traffic::work(std::vector<Peers::Ticket>& met, std::vector<Peers::Ticket>& done) {
   // Receives first: what finds its receive there needs no memory of MPI's.
   bool moved = start_more(false);
   moved = start_more(true) || moved;
@@ -35,6 +35,8 @@ bool Traffic::work(std::vector<Peers::Ticket>& done) {
   if (count < 0) mpi_failed("waiting for messages");
   for (int i = 0; i < count; ++i) {
     const Place transfer = parts_[done_[i].slot].transfer;
+    const bool is_head = parts_[done_[i].slot].bytes < 0;
+    if (is_head) met.push_back(transfer->ticket);  // no send ends before its receive has begun
     finish_part(done_[i]);
     if (transfer->started > 0 || !transfer->all_begun()) continue;
     done.push_back(transfer->ticket);

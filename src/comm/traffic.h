@@ -32,9 +32,10 @@ class Traffic {
   explicit Traffic(const EbbMpi& mpi) : mpi_(mpi) {}
 
   void begin(Peers::Ticket ticket, const PeerMessage& message);
-  // Starts what can start, lets MPI work, and adds what is complete to `done`. Whether anything
-  // moved. Throws Exit::peer: MPI failed, or two ranks do not agree about a message.
-  bool work(std::vector<Peers::Ticket>& done);
+  // Starts what can start, lets MPI work, and adds what the other side has begun too to `met`, and
+  // what is complete to `done`. Whether anything moved. Throws Exit::peer: MPI failed, or two ranks
+  // do not agree about a message.
+  bool work(std::vector<Peers::Ticket>& met, std::vector<Peers::Ticket>& done);
   bool idle() const { return transfers_.empty(); }
 
  private:

@@ -46,12 +46,26 @@ double parse_unit(std::string_view text, const Unit (&units)[N], std::pair<doubl
 }
 
 template <size_t N>
-std::string with_unit(double value, const Unit (&units)[N]) {
+const Unit& unit_of(double value, const Unit (&units)[N]) {
   const Unit* best = &units[0];
   for (const Unit& unit : units) {
     if (value >= unit.factor) best = &unit;
   }
-  return fmt::format("{:.6g}{}", value / best->factor, best->name);
+  return *best;
+}
+
+template <size_t N>
+std::string with_unit(double value, const Unit (&units)[N], int digits) {
+  const Unit& unit = unit_of(value, units);
+  return fmt::format("{:.{}g}{}", value / unit.factor, digits, unit.name);
+}
+
+// "2.1 G", "60 us".
+template <size_t N>
+std::string in_words(double value, const Unit (&units)[N]) {
+  const Unit& unit = unit_of(value, units);
+  const double number = value / unit.factor;
+  return fmt::format("{:.{}f} {}", number, number < 9.95 ? 1 : 0, unit.name);
 }
 
 }  // namespace
@@ -80,9 +94,14 @@ Link parse_link(const std::string& text, const std::string& where) {
   return link;
 }
 
-std::string link_text(const Link& link) {
-  return with_unit(8 * link.bytes_per_second, kRates) + "," +
-         with_unit(link.latency_seconds, kTimes);
+std::string link_text(const Link& link, int digits) {
+  return with_unit(8 * link.bytes_per_second, kRates, digits) + "," +
+         with_unit(link.latency_seconds, kTimes, digits);
+}
+
+std::string link_words(const Link& link) {
+  return fmt::format("{}B/s, {}", in_words(link.bytes_per_second, kRates),
+                     in_words(link.latency_seconds, kTimes));
 }
 
 }  // namespace ebb

@@ -27,7 +27,10 @@ struct Link {
 // `where`.
 Link parse_link(const std::string& text, const std::string& where);
 
-// The same backwards, to six digits: "100G,2us".
-std::string link_text(const Link& link);
+// The same backwards, to so many digits: "100G,2us".
+std::string link_text(const Link& link, int digits = 6);
+
+// For people: "2.1 GB/s, 60 us".
+std::string link_words(const Link& link);
 
 }  // namespace ebb

@@ -16,6 +16,9 @@ class PeerLane {
   virtual Ticket send(int to, int channel, const void* bytes, int64_t n) = 0;
   virtual Ticket receive(int from, int channel, void* bytes, int64_t n) = 0;
   virtual void wait(Ticket ticket) = 0;
+  // Returns when the other side has begun the transfer too, which may be as late as its end: what
+  // wait() waits for after that is the bytes' own way. Fails as wait() does.
+  virtual void meet(Ticket ticket) = 0;
 };
 
 }  // namespace ebb

@@ -74,6 +74,7 @@ void Executor::note_live_bytes() {
 
 void Executor::run(const Scalars& scalars) {
   const int count = static_cast<int>(plan_.program.ops.size());
+  standstill_ = {};
   if (mode_ == Mode::timed) {
     timeline_.clear();
     for (int i = 0; i < count; ++i) timeline_.push_back({i, live_bytes_[i], 0});
@@ -206,7 +207,7 @@ void Executor::run_transfer(const Transfer& transfer, const Op& op) {
 void Executor::run_exchange(const Exchange& exchange, const Op& op, int64_t iteration) {
   require(peers_ != nullptr, "executor: {} is for another rank, and there is none", op.name);
   const Buf x = !op.reads.empty() ? op.reads[0] : !op.writes.empty() ? op.writes[0] : op.updates[0];
-  if (!exchange.begins()) return peers_->wait(tickets_[x.id]);
+  if (!exchange.begins()) return finish_exchange(tickets_[x.id]);
   const Place at = place(x, iteration);
   std::byte* const bytes = memory_.device().host(at.piece) + at.offset;
   if (exchange.sends()) {
@@ -215,6 +216,15 @@ void Executor::run_exchange(const Exchange& exchange, const Op& op, int64_t iter
   } else {
     tickets_[x.id] = peers_->receive(exchange.peer, exchange.channel, bytes, exchange.bytes());
   }
+}
+
+void Executor::finish_exchange(PeerLane::Ticket ticket) {
+  const double start = now();
+  peers_->meet(ticket);
+  const double met = now();
+  peers_->wait(ticket);
+  standstill_.waiting += met - start;
+  standstill_.exchanging += now() - met;
 }
 
 }  // namespace ebb

@@ -20,6 +20,12 @@ struct TimelinePoint {
   double seconds;      // over all times round its loop
 };
 
+// For how much of a run its thread has stood still: until another rank was there for a message, and
+// then until the bytes were.
+struct Standstill {
+  double waiting = 0, exchanging = 0;  // seconds
+};
+
 class Executor {
  public:
   enum class Mode {
@@ -65,6 +71,7 @@ class Executor {
   // peak of the arena.
   int64_t peak_bytes() const { return peak_bytes_; }
   const std::vector<TimelinePoint>& timeline() const { return timeline_; }
+  const Standstill& standstill() const { return standstill_; }  // of the last run
   const Plan& plan() const { return plan_; }
 
  private:
@@ -93,6 +100,7 @@ class Executor {
   void run_exchange(const Exchange& exchange, const Op& op, int64_t iteration);
   void take_samples(const TakeSamples& take, int index, int64_t iteration, DeviceMemory& memory);
   void spoil(int index, DeviceMemory& memory) const;
+  void finish_exchange(PeerLane::Ticket ticket);
   void run_op_checked(int index, int64_t iteration, const Scalars& scalars);
   void move_on(int index, int64_t iteration);
   bool born_at(int buffer, int index, int64_t iteration) const;
@@ -110,6 +118,7 @@ class Executor {
   std::vector<int64_t> live_bytes_;  // at each op; for the timeline
   std::vector<bool> host_owned_;     // by buffer: no op touches it, other threads may
   std::vector<TimelinePoint> timeline_;
+  Standstill standstill_;
 };
 
 }  // namespace ebb

@@ -52,9 +52,10 @@ void SharedDrawing::draw_rounds(int64_t count, const Drawer::LabelOf& label_of, 
         const Drawn drawn = drawer_.draw_batch(own, label_of, seed, stops, watch);
         flags = drawn == Drawn::not_finite ? kNotFinite : 0;
       } else if (drawer_.spec().brings()) {  // another's picture, for others to have the weights
-        drawer_.draw_batch({round.first, 1}, label_of, seed, stops, {});
+        drawer_.draw_batch({round.first, 1}, label_of, seed, stops, watch);
       } else {  // as often as those who draw
         for (int i = 0; i < drawer_.spec().steps && !stops(); ++i) {
+          if (watch) watch(round.first, i + 1);
         }
       }
     });

@@ -19,9 +19,9 @@ class SharedDrawing {
   // All must outlive it. The drawer's batch may differ between ranks: the smallest one counts.
   SharedDrawing(Drawer& drawer, Peers& peers) : drawer_(drawer), peers_(peers) {}
 
-  // Collective. As Drawer::draw, with the same result on all ranks. label_of and watch are called
-  // on the rank that draws, take on rank 0 alone, stop on all. Where one of them fails, or the
-  // drawer does, every rank throws that.
+  // Collective. As Drawer::draw, with the same result on all ranks. label_of is called on the rank
+  // that draws, take on rank 0 alone, stop and watch on all. Where one of them fails, or the drawer
+  // does, every rank throws that.
   Drawn draw(int64_t count, const Drawer::LabelOf& label_of, uint64_t seed,
              const Drawer::Take& take, const Drawer::Stop& stop, const Drawer::Watch& watch);
 

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "train/rank_seconds.h"
 
 namespace ebb {
 
@@ -31,6 +32,16 @@ int64_t bytes_to_keep(const std::filesystem::path& path, int64_t last_step) {
 
 // JSON has no word for what is not finite.
 std::string json_number(double x) { return std::isfinite(x) ? fmt::format("{:.9g}", x) : "null"; }
+
+// The rank that the others wait for, and where the time goes: the mean of all ranks.
+std::string ranks_text(const std::vector<RankSeconds>& ranks) {
+  const int slowest = slowest_rank(ranks);
+  const RankSeconds mean = mean_of(ranks);
+  return fmt::format(
+      ",\"slowest_rank\":{},\"slowest_compute_seconds\":{:.6f},\"compute_seconds\":{:.6f},"
+      "\"wait_seconds\":{:.6f},\"exchange_seconds\":{:.6f}",
+      slowest, ranks[slowest].computing, mean.computing, mean.waiting, mean.exchanging);
+}
 
 }  // namespace
 
@@ -53,6 +64,7 @@ void JsonLog::step(const StepRecord& r) {
       r.arena_peak_bytes, r.process_peak_bytes);
   if (r.loss_scale != 0) line += fmt::format(",\"loss_scale\":{}", r.loss_scale);
   if (r.skipped) line += ",\"skipped\":true";
+  if (!r.ranks.empty()) line += ranks_text(r.ranks);
   line += "}\n";
   if (::write(file_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
     fail(Exit::disk, fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(errno)),

@@ -12,6 +12,7 @@
 #include "machine/process.h"
 #include "model/optimizer.h"
 #include "sample/shared_drawing.h"
+#include "train/rank_seconds.h"
 #include "train/resume.h"
 
 namespace ebb {
@@ -119,6 +120,7 @@ StepRecord TrainingRun::step() {
   if (average_start_ < kNoShare) average_start_ = 0;
   ++done_;
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  step_seconds_ = rank_seconds(taken.count(), step.standstill());
   return {done_,         loss,
           scalars.lr,    norm,
           taken.count(), static_cast<double>(o_.step.batch) / taken.count(),

@@ -48,6 +48,9 @@ class TrainingRun {
   // Exit::numbers when the loss or the gradient stays not finite: then the run is not sound.
   StepRecord step();
 
+  // Where the last step's time has gone, of a run over several ranks.
+  const RankSeconds& step_seconds() const { return step_seconds_; }
+
   // Writes weights, moments, average and counters, atomically.
   void save(const std::filesystem::path& path) const;
 
@@ -87,6 +90,7 @@ class TrainingRun {
   Session session_;
   std::optional<StateRanks> ranks_;  // none: alone
   LossScale scale_;
+  RankSeconds step_seconds_;
   int64_t drawn_peak_ = 0;  // of the arena, while drawing
   int64_t done_ = 0, updates_ = 0;
   int skipped_in_a_row_ = 0;

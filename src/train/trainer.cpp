@@ -13,6 +13,7 @@
 #include "train/resume.h"
 #include "train/run.h"
 #include "train/run_folder.h"
+#include "train/stop_together.h"
 
 namespace ebb {
 
@@ -31,6 +32,7 @@ class Trainer {
         sinks_(std::move(sinks)),
         control_(control),
         peers_(peers),
+        stop_(control, peers),
         data_(record_of(source.info())),
         planned_(std::move(planned)) {}
 
@@ -46,14 +48,15 @@ class Trainer {
       sinks_.insert(sinks_.begin(), &*log);
     });
     try {
-      while (run_->done() < o_.steps && !stop()) {
-        const StepRecord record = one_step();
+      while (run_->done() < o_.steps && !stop_.ask()) {
+        StepRecord record = one_step();
+        if (peers_ != nullptr) stop_.ask_after_step(run_->step_seconds(), record.ranks);
         for (const std::string& line : run_->take_notes()) note("left out: " + line);
         tell([&](RunSink& sink) { sink.step(record); });
         if (record.skipped) note_skipped(record);
         if (due(o_.save_every) || event_due()) save();
         if (event_due()) prune_now();
-        if (due(o_.sample_every) && !stop()) draw_samples();
+        if (due(o_.sample_every) && !stop_.ask()) draw_samples();
       }
       return finish();
     } catch (const Error& e) {
@@ -96,18 +99,8 @@ class Trainer {
     return kept ? "; the last checkpoint is " + kept->string() : "; nothing was saved yet";
   }
 
-  // Ranks stop after the same step, and hear there what one of them has failed with by itself.
-  bool stop() {
-    if (peers_ == nullptr) return control_.stop();
-    if (stopping_) return true;
-    constexpr uint64_t kStop = 1, kFailed = 2;
-    const uint64_t all = peers_->any((control_.stop() ? kStop : 0) | (telling_ ? 0 : kFailed));
-    if ((all & kFailed) != 0) agree(*peers_, telling_.failure());
-    return stopping_ = all != 0;
-  }
-
   Trained finish() {
-    if (stop()) {  // perhaps while the last pictures were drawn
+    if (stop_.ask()) {  // perhaps while the last pictures were drawn
       if (saved_ != run_->done()) save();
       return {run_->done(), true};
     }
@@ -123,10 +116,9 @@ class Trainer {
 
   // Sinks are one rank's: where there are others, what one of them fails with waits until all meet.
   void tell(const std::function<void(RunSink&)>& what) {
-    const auto all = [&] {
+    stop_.apart([&] {
       for (RunSink* sink : sinks_) what(*sink);
-    };
-    peers_ == nullptr ? all() : telling_.run(all);
+    });
   }
 
   void note(const std::string& line) {
@@ -309,6 +301,7 @@ class Trainer {
 
   void save() {
     const Saving saving(control_);
+    stop_.pass_time();
     save_tried_ = run_->done();
     run_->save(checkpoint_path(o_.out, run_->done()));
     saved_ = run_->done();
@@ -327,8 +320,9 @@ class Trainer {
         [&](int64_t first, int64_t n, const float* values) { output->take(first, n, values); },
         control_.stop,
         [&](int64_t done, int step) {
+          const int64_t together = sampler.batch * (peers_ != nullptr ? peers_->size() : 1);
           tell([&](RunSink& sink) {
-            sink.drawing({done, where.count(), sampler.batch, step, sampler.steps});
+            sink.drawing({done, where.count(), together, step, sampler.steps});
           });
         });
     agree(peers_, [&] {
@@ -359,8 +353,7 @@ class Trainer {
   std::vector<RunSink*> sinks_;
   const RunControl& control_;
   Peers* const peers_;  // null: alone
-  Attempt telling_;     // of this rank to its sinks
-  bool stopping_ = false;
+  StopTogether stop_;
   const DataRecord data_;
   std::optional<PlannedRun> planned_;
   std::optional<TrainingRun> run_;  // none while the model is pruned
