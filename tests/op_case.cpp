@@ -5,8 +5,10 @@
 #include <complex>
 #include <cstring>
 #include <optional>
+#include <span>
 
 #include "cut_work.h"
+#include "guarded_bytes.h"
 
 namespace ebb {
 
@@ -61,39 +63,16 @@ void expect_close(const std::string& what, const Column& got, const Column& want
 
 namespace {
 
-// A buffer as the device sees it: aligned as in the arena, between guards that nobody may touch.
-class GuardedBytes {
- public:
-  explicit GuardedBytes(size_t size, std::byte fill = std::byte{0xff}) : size_(size) {
-    bytes_.assign(size + 3 * kGuard, std::byte{0xa5});
-    const auto address = reinterpret_cast<uintptr_t>(bytes_.data());
-    begin_ = kGuard + (kGuard - address % kGuard) % kGuard;
-    std::fill_n(data(), size, fill);
-  }
-  std::byte* data() { return bytes_.data() + begin_; }
-  size_t size() const { return size_; }
-  bool guards_hold() const {
-    for (size_t i = 0; i < bytes_.size(); ++i) {
-      const bool inside = i >= begin_ && i < begin_ + size_;
-      if (!inside && bytes_[i] != std::byte{0xa5}) return false;
-    }
-    return true;
-  }
-
- private:
-  static constexpr size_t kGuard = 64;
-  std::vector<std::byte> bytes_;
-  size_t begin_ = 0, size_;
-};
+using Bytes = std::span<std::byte>;
 
 template <typename T>
-void put(GuardedBytes& to, const Column& from) {
+void put(Bytes to, const Column& from) {
   std::vector<T> values(from.begin(), from.end());
   std::memcpy(to.data(), values.data(), to.size());
 }
 
 template <typename T>
-Column get(GuardedBytes& from) {
+Column get(Bytes from) {
   std::vector<T> values(from.size() / sizeof(T));
   std::memcpy(values.data(), from.data(), from.size());
   Column column;
@@ -102,73 +81,89 @@ Column get(GuardedBytes& from) {
 }
 
 template <typename S>
-void put_narrow(GuardedBytes& to, const Column& from) {
+void put_narrow(Bytes to, const Column& from) {
   std::vector<S> values;
   for (const double x : from) values.push_back(S::nearest(static_cast<float>(x)));
   std::memcpy(to.data(), values.data(), to.size());
 }
 
-GuardedBytes to_device(const Arg& arg, const Column& values) {
-  GuardedBytes b(values.size() * dtype_bytes(arg.type));
-  if (arg.type == DType::i32) put<int32_t>(b, values);
-  if (arg.type == DType::f32) put<float>(b, values);
-  if (arg.type == DType::f64) put<double>(b, values);
-  if (arg.type == DType::bf16) put_narrow<Bf16>(b, values);
-  if (arg.type == DType::f16) put_narrow<F16>(b, values);
-  if (arg.type == DType::i16) put<int16_t>(b, values);
-  if (arg.type == DType::u8) put<uint8_t>(b, values);
-  return b;
+void to_device(Bytes to, DType type, const Column& values) {
+  if (type == DType::i32) put<int32_t>(to, values);
+  if (type == DType::f32) put<float>(to, values);
+  if (type == DType::f64) put<double>(to, values);
+  if (type == DType::bf16) put_narrow<Bf16>(to, values);
+  if (type == DType::f16) put_narrow<F16>(to, values);
+  if (type == DType::i16) put<int16_t>(to, values);
+  if (type == DType::u8) put<uint8_t>(to, values);
 }
 
-Column from_device(const Arg& arg, GuardedBytes& b) {
-  if (arg.type == DType::i32) return get<int32_t>(b);
-  if (arg.type == DType::bf16) return get<Bf16>(b);
-  if (arg.type == DType::f16) return get<F16>(b);
-  if (arg.type == DType::i16) return get<int16_t>(b);
-  if (arg.type == DType::u8) return get<uint8_t>(b);
-  return arg.type == DType::f32 ? get<float>(b) : get<double>(b);
+Column from_device(Bytes from, DType type) {
+  if (type == DType::i32) return get<int32_t>(from);
+  if (type == DType::bf16) return get<Bf16>(from);
+  if (type == DType::f16) return get<F16>(from);
+  if (type == DType::i16) return get<int16_t>(from);
+  if (type == DType::u8) return get<uint8_t>(from);
+  return type == DType::f32 ? get<float>(from) : get<double>(from);
 }
 
 }  // namespace
 
-OpValues<double> run_on_device(const OpParams& params, const OpValues<double>& inputs,
-                               const Scalars& scalars, std::byte scratch_fill, InPlace in_place) {
+std::vector<Places> other_places(const OpParams& params) {
   const Signature s = signature(params);
-  const auto load = [](const std::vector<Arg>& args, const std::vector<Column>& columns) {
-    std::vector<GuardedBytes> made;
-    for (size_t i = 0; i < args.size(); ++i) made.push_back(to_device(args[i], columns[i]));
-    return made;
-  };
-  auto reads = load(s.reads, inputs.reads);
-  auto writes = load(s.writes, inputs.writes);
-  auto updates = load(s.updates, inputs.updates);
-  GuardedBytes scratch(cpu_device().scratch_bytes(params), scratch_fill);
+  const size_t scratch = 1;
+  const auto n = static_cast<int>(s.reads.size() + s.writes.size() + s.updates.size() + scratch);
+  std::vector<Places> places = {{.between = 64}};  // pages lie upon each other in a cache then
+  for (int k = 1; k <= order_count(n); ++k) places.push_back({.between = 0, .order = k});
+  return places;
+}
 
-  std::vector<const std::byte*> read_at;
-  std::vector<std::byte*> write_at, update_at;
-  for (auto& b : reads) read_at.push_back(b.data());
-  for (auto& b : writes) write_at.push_back(b.data());
-  for (auto& b : updates) update_at.push_back(b.data());
-  if (in_place.write >= 0) write_at[in_place.write] = reads[in_place.read].data();
+OpValues<double> run_on_device(const OpParams& params, const OpValues<double>& inputs,
+                               const Scalars& scalars, std::byte scratch_fill,
+                               const Places& places) {
+  const Signature s = signature(params);
+  OpValues<double> values = inputs;
+  // body(argument, its values, its place among all operands)
+  const auto each = [&](auto body) {
+    size_t at = 0;
+    const auto of = [&](const std::vector<Arg>& args, std::vector<Column>& columns) {
+      for (size_t i = 0; i < args.size(); ++i) body(args[i], columns[i], at++);
+    };
+    of(s.reads, values.reads);
+    of(s.writes, values.writes);
+    of(s.updates, values.updates);
+  };
+  std::vector<size_t> sizes;
+  each([&](const Arg& arg, const Column& column, size_t) {
+    sizes.push_back(column.size() * dtype_bytes(arg.type));
+  });
+  sizes.push_back(cpu_device().scratch_bytes(params));
+  GuardedBytes bytes(sizes, places.between, places.order);
+  each([&](const Arg& arg, const Column& column, size_t at) {
+    to_device(bytes.at(at), arg.type, column);
+  });
+  const Bytes scratch = bytes.at(sizes.size() - 1);
+  std::ranges::fill(scratch, scratch_fill);
+
+  std::vector<std::byte*> all;
+  for (size_t i = 0; i < sizes.size(); ++i) all.push_back(bytes.at(i).data());
+  const size_t reads = s.reads.size(), writes = s.writes.size();
+  const std::vector<const std::byte*> read_at(all.begin(), all.begin() + reads);
+  const std::span<std::byte*> write_at(all.data() + reads, writes);
+  if (places.write >= 0) write_at[places.write] = all[places.over_read];
   Call call;
   call.reads = read_at;
   call.writes = write_at;
-  call.updates = update_at;
-  call.scratch = {scratch.data(), scratch.size()};
+  call.updates = {all.data() + reads + writes, s.updates.size()};
+  call.scratch = scratch;
   call.scalars = &scalars;
   cpu::run_op(params, call);
 
-  const auto store = [](const std::vector<Arg>& args, std::vector<GuardedBytes>& buffers) {
-    std::vector<Column> made;
-    for (size_t i = 0; i < args.size(); ++i) {
-      EXPECT_TRUE(buffers[i].guards_hold()) << args[i].name << " was overrun";
-      made.push_back(from_device(args[i], buffers[i]));
-    }
-    return made;
-  };
-  EXPECT_TRUE(scratch.guards_hold()) << "scratch was overrun";
-  if (in_place.write >= 0) std::swap(writes[in_place.write], reads[in_place.read]);
-  return {store(s.reads, reads), store(s.writes, writes), store(s.updates, updates)};
+  EXPECT_TRUE(bytes.guards_hold()) << "an operand or the scratch was overrun";
+  each([&](const Arg& arg, Column& column, size_t at) {
+    column = from_device(bytes.at(at), arg.type);
+  });
+  if (places.write >= 0) std::swap(values.writes[places.write], values.reads[places.over_read]);
+  return values;
 }
 
 namespace {
@@ -200,6 +195,8 @@ void check_against_reference(const OpParams& params, const Check& check) {
   OpValues<double> want = inputs;
   run_reference(params, want.refs(check.scalars));
   const Signature s = signature(params);
+  const double work = std::visit([](const auto& op) { return op.flops(); }, params);
+  const bool is_quick = work < 2e5;  // what is larger runs the same loops
   const CutWork cut;
   std::optional<OpValues<double>> alone;
   for (const int threads : {1, 2, 3}) {
@@ -209,12 +206,17 @@ void check_against_reference(const OpParams& params, const Check& check) {
     const auto again = run_on_device(params, inputs, check.scalars, std::byte{0});
     EXPECT_TRUE(same_bits(got.reads, inputs.reads)) << "a read buffer was changed";
     EXPECT_TRUE(same_results(got, again)) << "a second run gave other bits";
+    for (const Places& other :
+         threads == 1 && is_quick ? other_places(params) : std::vector<Places>()) {
+      const auto there = run_on_device(params, inputs, check.scalars, std::byte{0xff}, other);
+      EXPECT_TRUE(same_results(got, there)) << "buffers at other places gave other bits";
+    }
     if (!alone) alone = got;
     EXPECT_TRUE(same_results(*alone, got)) << "one thread gave other bits";
     for (size_t w = 0; w < s.writes.size(); ++w) {
       for (const int r : s.writes[w].over) {
-        const auto over =
-            run_on_device(params, inputs, check.scalars, std::byte{0xff}, {static_cast<int>(w), r});
+        const auto over = run_on_device(params, inputs, check.scalars, std::byte{0xff},
+                                        {.write = static_cast<int>(w), .over_read = r});
         EXPECT_TRUE(same_results(got, over))
             << s.writes[w].name << " in the place of " << s.reads[r].name << " gave other bits";
       }

@@ -30,15 +30,23 @@ void expect_close(const std::string& what, const Column& got, const Column& want
 
 // ---- the device against the twin ---------------------------------------------------------------
 
-// An output in the place of an input.
-struct InPlace {
-  int write = -1, read = -1;
+// Where an op's buffers and its scratch lie: one after the other, each at a multiple of the
+// device's alignment.
+struct Places {
+  int between = 1;  // such multiples between two, at least
+  int order = 0;    // 0: reads, writes, updates, scratch; else one of those of other_places()
+  int write = -1, over_read = -1;  // an output in the place of an input
 };
+
+// Far apart, and packed as the arena packs them, in so many orders that each of them lies right
+// before each other in one: loops that the compiler makes vectors of ask how far their operands are
+// from each other.
+std::vector<Places> other_places(const OpParams& params);
 
 // Runs the device on a copy of the inputs; what it wrote and updated is in the result.
 OpValues<double> run_on_device(const OpParams& params, const OpValues<double>& inputs,
                                const Scalars& scalars, std::byte scratch_fill,
-                               InPlace in_place = {});
+                               const Places& places = {});
 
 // The bits of what was written and updated.
 bool same_results(const OpValues<double>& a, const OpValues<double>& b);
@@ -51,7 +59,7 @@ struct Check {
 };
 
 // With one, two and three threads, however small the work: all are right, and the same bits each
-// time, whatever the scratch held.
+// time, whatever the scratch held and wherever the buffers lie.
 void check_against_reference(const OpParams& params, const Check& check = {});
 
 // ---- the backward twin against the complex step ------------------------------------------------

@@ -1,4 +1,5 @@
-// Every op with 1, 2 and 3 threads, at sizes where its work is cut by itself: the same bits.
+// Every op with 1, 2 and 3 threads, at sizes where its work is cut by itself, and with its buffers
+// at other places: the same bits.
 #include <set>
 
 #include "base/threads.h"
@@ -126,6 +127,21 @@ TEST_F(OpThreads, WhatIsNotCutAsksNobody) {
   for (const OpParams& params : whole_ops()) {
     SCOPED_TRACE(describe(params));
     EXPECT_EQ(expect_same_bits(params), 0) << "it is cut now: it belongs into the other list";
+  }
+}
+
+TEST(OpPlaces, NoBitDependsOnWhereBuffersLie) {
+  std::vector<OpParams> all = cut_ops();
+  for (const OpParams& params : whole_ops()) all.push_back(params);
+  for (const OpParams& params : all) {
+    SCOPED_TRACE(describe(params));
+    Random random(params.index() + 1);
+    const OpValues<double> inputs = make_inputs(params, random, 1);
+    const auto run = [&](const Places& places) {
+      return run_on_device(params, inputs, test_scalars(), std::byte{0xff}, places);
+    };
+    const auto here = run({});
+    for (const Places& there : other_places(params)) EXPECT_TRUE(same_results(here, run(there)));
   }
 }
 
