@@ -61,6 +61,24 @@ TEST(Vectors, FarValuesStayFiniteAndNanStaysNan) {
   EXPECT_TRUE(std::isnan(sigmoid(nan)[0]));
 }
 
+// As kernels are compiled; tests are not optimised.
+template <typename T>
+[[gnu::optimize("O3"), gnu::noinline]] T product_less(T a, T b, T c) {
+  return a * b - c;
+}
+
+TEST(Vectors, TheCompilerFusesNothingThatDoesNotSaySo) {
+  const float a = 1 + 0x1p-12f;
+  const float square = a * a;  // its last digit is lost
+  EXPECT_EQ(product_less(a, a, square), 0);
+  EXPECT_EQ(std::fma(a, a, -square), 0x1p-24f);
+  const Vec v = splat(a);
+  EXPECT_EQ(product_less(v, v, splat(square))[kLanes - 1], 0);
+  EXPECT_EQ(multiply_less(v, v, splat(square))[kLanes - 1], 0x1p-24f);
+  EXPECT_EQ(multiply_add(v, v, splat(-square))[kLanes - 1], 0x1p-24f);
+  EXPECT_EQ(less_product(splat(square), v, v)[kLanes - 1], -0x1p-24f);
+}
+
 TEST(Vectors, SplatKeepsTheSignOfZero) { EXPECT_TRUE(std::signbit(splat(-0.0f)[kLanes - 1])); }
 
 TEST(Vectors, LanesAreAddedByHalves) {

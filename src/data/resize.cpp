@@ -95,7 +95,7 @@ void Resizer::add_row(const uint8_t* row) {
         for (int c = 0; c < C; ++c) {
           float sum = 0;
           for (int32_t j = taps.begin; j < taps.end; ++j) {
-            sum += taps.weights[j - taps.begin] * row[int64_t{j} * C + c];
+            sum = std::fma(taps.weights[j - taps.begin], row[int64_t{j} * C + c], sum);
           }
           line_[c * W + (mirror_ ? W - 1 - column : column)] = sum;
         }
@@ -105,7 +105,9 @@ void Resizer::add_row(const uint8_t* row) {
     for (int c = 0; c < C; ++c) {
       float* out = sums_.data() + (c * H + i) * W;
       const float* line = line_.data() + c * W;
-      for (int64_t column = 0; column < W; ++column) out[column] += share * line[column];
+      for (int64_t column = 0; column < W; ++column) {
+        out[column] = std::fma(share, line[column], out[column]);
+      }
     }
   }
   if (++row_ == shape_.in_height) finish();

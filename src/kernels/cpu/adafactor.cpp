@@ -115,7 +115,7 @@ class AdafactorUpdate {
 
   // Not as a difference: the first update forgets all, and what is far smaller must not drown.
   void move(float& moment, double mean) const {
-    moment = keep_ * moment + forget_ * static_cast<float>(mean);
+    moment = std::fma(keep_, moment, forget_ * static_cast<float>(mean));
   }
 
   void update_vector(int64_t first, int64_t n) {
@@ -164,12 +164,14 @@ class AdafactorUpdate {
     steps(step, first, n);
     float* weight = parameter_.weight(w, first, n);
     const auto keep = static_cast<float>(1 - call_.scalars->lr * op_.decay);
-    for (int64_t i = 0; i < n; ++i) weight[i] = weight[i] * keep - rate_ * step[i];
+    for (int64_t i = 0; i < n; ++i) weight[i] = std::fma(weight[i], keep, -(rate_ * step[i]));
     parameter_.put_weight(weight, first, n);
     if (!parameter_.averages()) return;
     float* average = parameter_.average(ema, first, n);
     const auto share = static_cast<float>(1 - call_.scalars->ema_decay);
-    for (int64_t i = 0; i < n; ++i) average[i] += share * (weight[i] - average[i]);
+    for (int64_t i = 0; i < n; ++i) {
+      average[i] = std::fma(share, weight[i] - average[i], average[i]);
+    }
     parameter_.put_average(average, first, n);
   }
 

@@ -22,12 +22,12 @@ RowStats row_stats(const S* x, int64_t D) {
   int64_t i = 0;
   for (; i + kLanes <= D; i += kLanes) {
     const Vec c = load(x + i) - splat(mean);
-    squares += c * c;
+    squares = multiply_add(c, c, squares);
   }
   float rest = 0;
   for (; i < D; ++i) {
     const float off = static_cast<float>(x[i]) - mean;
-    rest += off * off;
+    rest = std::fma(off, off, rest);
   }
   const float variance = (sum(squares) + rest) / static_cast<float>(D);
   return {mean, 1.0f / std::sqrt(variance + static_cast<float>(kNormEps))};
@@ -51,7 +51,7 @@ void adaln(const AdaLN& op, const Call& call) {
       S* out = y + r * op.D;
       for_lanes(0, op.D, [&](int64_t i, auto get, auto put) {
         const Vec hat = (get(row + i) - splat(s.mean)) * splat(s.rstd);
-        put(out + i, hat * (splat(1.0f) + get(scale + i)) + get(shift + i));
+        put(out + i, multiply_add(hat, splat(1.0f) + get(scale + i), get(shift + i)));
       });
     }
   });
@@ -78,18 +78,18 @@ void adaln_backward(const AdaLNBackward& op, const Call& call) {
       const Vec d = get(g + i);
       const Vec hat = (get(row + i) - mean) * rstd;
       put(dshift + i, get(dshift + i) + d);
-      put(dscale + i, get(dscale + i) + d * hat);
+      put(dscale + i, multiply_add(d, hat, get(dscale + i)));
       const Vec through = d * (splat(1.0f) + get(scale + i));
       g_sum += through;
-      gx_sum += through * hat;
+      gx_sum = multiply_add(through, hat, gx_sum);
     });
     const Vec g_mean = splat(sum(g_sum) / static_cast<float>(D));
     const Vec gx_mean = splat(sum(gx_sum) / static_cast<float>(D));
     S* out = dx + r * D;
     for_lanes(0, D, [&](int64_t i, auto get, auto put) {
       const Vec hat = (get(row + i) - mean) * rstd;
-      const Vec through = get(g + i) * (splat(1.0f) + get(scale + i));
-      const Vec flow = rstd * (through - g_mean - hat * gx_mean);
+      const Vec through = multiply_less(get(g + i), splat(1.0f) + get(scale + i), g_mean);
+      const Vec flow = rstd * less_product(through, hat, gx_mean);
       put(out + i, op.residual ? get(out + i) + flow : flow);
     });
   };

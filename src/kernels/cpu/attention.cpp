@@ -118,13 +118,13 @@ float exp2_row(float* s, int64_t count, float scale, float peak) {
   Vec sums{};
   int64_t j = 0;
   for (; j + kLanes <= count; j += kLanes) {
-    const Vec p = exp2(load(s + j) * factor - shift);
+    const Vec p = exp2(multiply_less(load(s + j), factor, shift));
     store(s + j, p);
     sums += p;
   }
   float total = sum(sums);
   if (j < count) {
-    const Vec p = exp2(load_part(s + j, count - j) * factor - shift);
+    const Vec p = exp2(multiply_less(load_part(s + j, count - j), factor, shift));
     store_part(s + j, p, count - j);
     for (int64_t l = 0; l < count - j; ++l) total += p[l];
   }
@@ -145,7 +145,7 @@ void softmax_tile(const ForwardScratch& w, int64_t rows, int64_t keys, int64_t o
   });
   for (int64_t i = 0; i < rows; ++i) {
     const float total = exp2_row(w.s + i * kKeys, keys, scale, w.peak[i]);
-    w.total[i] = w.total[i] * w.rescale[i] + total;
+    w.total[i] = std::fma(w.total[i], w.rescale[i], total);
     if (w.rescale[i] == 1.0f) continue;
     float* o = w.o + i * o_width;
     const Vec factor = splat(w.rescale[i]);
@@ -303,7 +303,7 @@ struct BackwardTask {
     for (int64_t i = 0; i < op.T; ++i) {
       Vec total{};
       for_lanes(0, op.d, [&](int64_t c, auto get, auto) {
-        total += get(dout.at(i) + c) * get(o.at(i) + c);
+        total = multiply_add(get(dout.at(i) + c), get(o.at(i) + c), total);
       });
       w.dr[i] = sum(total);
     }
@@ -318,7 +318,7 @@ struct BackwardTask {
       const Vec shift = splat(kLog2E * lse[first + i]);
       const Vec dr = splat(w.dr[first + i]);
       for_lanes(0, keys, [&](int64_t j, auto get, auto put) {
-        const Vec value = exp2(get(p + j) * splat(kLog2E * scale) - shift);
+        const Vec value = exp2(multiply_less(get(p + j), splat(kLog2E * scale), shift));
         put(p + j, value);
         put(dp + j, value * (get(dp + j) - dr));
       });

@@ -20,15 +20,19 @@ void add_sample(double* sums, const float* x, const ColumnSums& op, int64_t firs
       const double value = row[i];
       size[i] += std::abs(value);
       mean[i] += value;
-      squares[i] += value * value;  // exact: a float's square fits into a double
+      squares[i] = std::fma(value, value, squares[i]);
     }
   }
   const double share = 1.0 / static_cast<double>(op.T);
   for (int64_t i = 0; i < count; ++i) {
     const double own = share * size[i];
-    sums[first + i] += own * own;
-    sums[op.N + first + i] += share * mean[i];
-    sums[2 * op.N + first + i] += share * squares[i];
+    const auto add = [&](int part, double a, double b) {
+      double& sum = sums[part * op.N + first + i];
+      sum = std::fma(a, b, sum);
+    };
+    add(0, own, own);
+    add(1, share, mean[i]);
+    add(2, share, squares[i]);
   }
 }
 

@@ -33,7 +33,7 @@ void run(const SiluBackward& op, const Call& call) {
   each_lane(op.n, [=](int64_t i, auto get, auto put) {
     const Vec v = get(x + i);
     const Vec s = sigmoid(v);
-    put(dx + i, get(dy + i) * s * (splat(1.0f) + v * (splat(1.0f) - s)));
+    put(dx + i, get(dy + i) * s * multiply_add(v, splat(1.0f) - s, splat(1.0f)));
   });
 }
 

@@ -19,7 +19,7 @@ void add_gated(const AddGated& op, const Call& call) {
       const float* gate = mod + (r / op.T * op.chunks + op.gate) * op.D;
       const int64_t row = r * op.D;
       for_lanes(0, op.D, [&](int64_t i, auto get, auto put) {
-        put(out + row + i, get(x + row + i) + get(gate + i) * get(y + row + i));
+        put(out + row + i, multiply_add(get(gate + i), get(y + row + i), get(x + row + i)));
       });
     }
   });
@@ -40,7 +40,7 @@ void add_gated_backward(const AddGatedBackward& op, const Call& call) {
         for (int64_t row = first * D; row < end * D; row += D) {
           for_lanes(0, D, [&](int64_t i, auto get, auto put) {
             const Vec d = get(dout + row + i);
-            put(sums + i, get(sums + i) + d * get(y + row + i));
+            put(sums + i, multiply_add(d, get(y + row + i), get(sums + i)));
             put(dy + row + i, d * get(gate + i));
           });
         }

@@ -11,7 +11,7 @@ inline constexpr float kGeluTwoRoot = 1.5957691216057308f;  // 2 sqrt(2/pi)
 inline constexpr float kGeluCubic = 0.044715f;
 
 inline Vec gelu_gate(Vec x) {
-  return sigmoid(splat(kGeluTwoRoot) * x * (splat(1.0f) + splat(kGeluCubic) * x * x));
+  return sigmoid(splat(kGeluTwoRoot) * x * multiply_add(splat(kGeluCubic) * x, x, splat(1.0f)));
 }
 
 inline Vec gelu(Vec x) { return x * gelu_gate(x); }
@@ -19,8 +19,8 @@ inline Vec gelu(Vec x) { return x * gelu_gate(x); }
 // dy times the slope at x.
 inline Vec gelu_backward(Vec dy, Vec x) {
   const Vec s = gelu_gate(x);
-  const Vec slope = splat(kGeluTwoRoot) * (splat(1.0f) + splat(3 * kGeluCubic) * x * x);
-  return dy * s * (splat(1.0f) + x * slope * (splat(1.0f) - s));
+  const Vec slope = splat(kGeluTwoRoot) * multiply_add(splat(3 * kGeluCubic) * x, x, splat(1.0f));
+  return dy * s * multiply_add(x * slope, splat(1.0f) - s, splat(1.0f));
 }
 
 }  // namespace ebb::cpu

@@ -30,19 +30,20 @@ class LionBlocks {
     }
     const float lr = call_.scalars->lr;
     for_lanes(0, n, [&](int64_t i, auto get, auto put) {
-      const Vec grad = get(from + i) * factor_;
       const Vec last = get(moment + i);
-      const Vec way = last + share1_ * (grad - last);
+      const Vec change = multiply_less(get(from + i), factor_, last);
+      const Vec way = multiply_add(share1_, change, last);
       const Vec step = way > 0.0f ? splat(lr) : way < 0.0f ? splat(-lr) : splat(0.0f);
-      put(moment + i, last + share2_ * (grad - last));
-      put(weight + i, get(weight + i) * keep_ - step);
+      put(moment + i, multiply_add(share2_, change, last));
+      put(weight + i, multiply_less(get(weight + i), keep_, step));
     });
     parameter_.put_weight(weight, first, n);
     if (is_coded()) encode(m, first, n);
     if (!parameter_.averages()) return;
     float* average = parameter_.average(ema, first, n);
     for_lanes(0, n, [&](int64_t i, auto get, auto put) {
-      put(average + i, get(average + i) + ema_share_ * (get(weight + i) - get(average + i)));
+      const Vec off = get(weight + i) - get(average + i);
+      put(average + i, multiply_add(ema_share_, off, get(average + i)));
     });
     parameter_.put_average(average, first, n);
   }

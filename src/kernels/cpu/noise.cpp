@@ -77,7 +77,9 @@ void run(const Diffuse& op, const Call& call) {
         keep = static_cast<float>(tables.sqrt_ac[static_cast<int>(t[b])]);
         add = static_cast<float>(tables.sqrt_1mac[static_cast<int>(t[b])]);
       }
-      for (int64_t i = b * op.n; i < (b + 1) * op.n; ++i) xt[i] = keep * x[i] + add * noise[i];
+      for (int64_t i = b * op.n; i < (b + 1) * op.n; ++i) {
+        xt[i] = std::fma(keep, x[i], add * noise[i]);
+      }
     }
   });
 }

@@ -5,8 +5,6 @@
 #include "kernels/cpu/sums.h"
 #include "kernels/cpu/vec.h"
 
-// Multiply-adds are written out: where the compiler fuses them as it likes, a loop has one rounding
-// as vectors and another one by one, and which of them runs depends on where buffers lie.
 namespace ebb::cpu {
 
 namespace {

@@ -122,7 +122,8 @@ class Shrinking {
     if (!parameter_.averages()) return;
     float* const average = parameter_.average(ema, first, n);
     for_lanes(0, n, [&](int64_t i, auto get, auto put) {
-      put(average + i, get(average + i) + ema_share_ * (get(weight + i) - get(average + i)));
+      const Vec off = get(weight + i) - get(average + i);
+      put(average + i, multiply_add(ema_share_, off, get(average + i)));
     });
     parameter_.put_average(average, first, n);
   }

@@ -13,9 +13,9 @@ constexpr int64_t kNormChunk = 8192;  // elements summed into one partial result
 int64_t norm_chunks(int64_t n) { return (n + kNormChunk - 1) / kNormChunk; }
 
 template <typename S>
-double squared(S x) {
+void add_square(double& sum, S x) {
   const auto wide = static_cast<double>(x);
-  return wide * wide;
+  sum = std::fma(wide, wide, sum);
 }
 
 template <typename S>
@@ -29,9 +29,9 @@ void squared_norm(const SquaredNorm& op, const Call& call) {
       const int64_t last = std::min(op.n, (chunk + 1) * kNormChunk);
       int64_t i = chunk * kNormChunk;
       for (; i + kSums <= last; i += kSums) {
-        for (int l = 0; l < kSums; ++l) lanes[l] += squared(g[i + l]);
+        for (int l = 0; l < kSums; ++l) add_square(lanes[l], g[i + l]);
       }
-      for (; i < last; ++i) lanes[0] += squared(g[i]);
+      for (; i < last; ++i) add_square(lanes[0], g[i]);
       double total = 0;
       for (const double lane : lanes) total += lane;
       partial[chunk] = total;
@@ -90,14 +90,15 @@ template <bool kAveraged>
 void update(const Block& b, const Rates& r) {
   for_lanes(0, b.n, [&](int64_t i, auto get, auto put) {
     const Vec grad = get(b.g + i) * r.factor;
-    const Vec first = get(b.m + i) + r.share1 * (grad - get(b.m + i));
-    const Vec second = r.beta2 * get(b.v + i) + r.share2 * grad * grad;
-    const Vec next = get(b.w + i) * r.keep - r.rate * first / (sqrt(second) * r.correct2 + r.eps);
+    const Vec first = multiply_add(r.share1, grad - get(b.m + i), get(b.m + i));
+    const Vec second = multiply_add(r.beta2, get(b.v + i), r.share2 * grad * grad);
+    const Vec step = r.rate * first / multiply_add(sqrt(second), r.correct2, r.eps);
+    const Vec next = multiply_less(get(b.w + i), r.keep, step);
     put(b.m + i, first);
     put(b.v + i, second);
     put(b.w + i, next);
     if constexpr (kAveraged) {
-      put(b.ema + i, get(b.ema + i) + r.ema_share * (next - get(b.ema + i)));
+      put(b.ema + i, multiply_add(r.ema_share, next - get(b.ema + i), get(b.ema + i)));
     }
   });
 }

@@ -1,6 +1,9 @@
 // The compiler's own vectors, as wide as the machine's registers: AVX-512 or AVX2, no less. The
 // products and all other fp32 arithmetic of the kernels are written with them; sums in double, the
 // losses' logarithms and what runs once for a sample are plain C++.
+//
+// The compiler fuses nothing by itself (-ffp-contract=off): where a product and a sum are to be
+// rounded once, it says multiply_add, or std::fma where there are no vectors.
 #pragma once
 
 #include <immintrin.h>
@@ -140,14 +143,16 @@ inline Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
 inline Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
 #endif
 
-// a b + c, rounded once: where bits matter, this does not depend on what the compiler contracts.
-inline Vec multiply_add(Vec a, Vec b, Vec c) {
+// a b + c, a b - c and c - a b, each rounded once.
 #if defined(__AVX512F__)
-  return _mm512_fmadd_ps(a, b, c);
+inline Vec multiply_add(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+inline Vec multiply_less(Vec a, Vec b, Vec c) { return _mm512_fmsub_ps(a, b, c); }
+inline Vec less_product(Vec c, Vec a, Vec b) { return _mm512_fnmadd_ps(a, b, c); }
 #else
-  return _mm256_fmadd_ps(a, b, c);
+inline Vec multiply_add(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
+inline Vec multiply_less(Vec a, Vec b, Vec c) { return _mm256_fmsub_ps(a, b, c); }
+inline Vec less_product(Vec c, Vec a, Vec b) { return _mm256_fnmadd_ps(a, b, c); }
 #endif
-}
 
 inline Vec sqrt(Vec x) {
 #if defined(__AVX512F__)
@@ -212,17 +217,17 @@ inline void transpose(Vec (&rows)[kLanes]) {
   if constexpr (kWidth > 1) transpose<kWidth / 2>(rows);
 }
 
-// The nearest whole number, for |x| < 2^22.
-inline Vec nearest(Vec x) {
+// The whole number nearest to x times `by`, where that is below 2^22.
+inline Vec nearest(Vec x, Vec by = splat(1.0f)) {
   const Vec magic = splat(12582912.0f);  // 1.5 * 2^23: adding it leaves no digits behind the point
-  return (x + magic) - magic;
+  return multiply_add(x, by, magic) - magic;
 }
 
 // The highest power's coefficient first.
 template <typename... Coefficients>
 inline Vec polynomial(Vec x, float highest, Coefficients... lower) {
   Vec p = splat(highest);
-  ((p = p * x + splat(lower)), ...);
+  ((p = multiply_add(p, x, splat(lower))), ...);
   return p;
 }
 
@@ -246,12 +251,13 @@ inline Vec exp2(Vec x) {
 // NaN stays NaN.
 inline Vec exp(Vec x) {
   const Vec clamped = max(splat(-87.3f), min(splat(88.3f), x));
-  const Vec n = nearest(clamped * splat(1.44269504f));
+  const Vec n = nearest(clamped, splat(1.44269504f));
   // ln 2 in two parts: n times the first is exact.
-  const Vec r = (clamped - n * splat(0.693359375f)) - n * splat(-2.12194440e-4f);
+  const Vec near = less_product(clamped, n, splat(0.693359375f));
+  const Vec r = less_product(near, n, splat(-2.12194440e-4f));
   const Vec p = polynomial(r, 1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
                            4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f);
-  return times_power(p * r * r + r + splat(1.0f), n);
+  return times_power(multiply_add(p * r, r, r) + splat(1.0f), n);
 }
 
 // 1 / x within 2 ulp for 2^-126 <= |x| <= 2^126: an estimate and Newton's step, no division.
@@ -260,9 +266,9 @@ inline Vec reciprocal(Vec x) {
   Vec r = _mm512_maskz_rcp14_ps(0xFFFF, x);
 #else
   Vec r = _mm256_rcp_ps(x);
-  r = r * (splat(2.0f) - x * r);
+  r = r * less_product(splat(2.0f), x, r);
 #endif
-  return r + r * (splat(1.0f) - x * r);
+  return multiply_add(r, less_product(splat(1.0f), x, r), r);
 }
 
 // Within 4 ulp. Below -87 it is 0 to within 2e-38.
