@@ -15,12 +15,12 @@ TEST_F(RankStepTimes, ARankThatIsLateIsWaitedFor) {
   on_ranks(state_kinds()[0], 2, Shard::off, [](TrainingRun& run, Peers& peers) {
     run.initialise();
     run.step();
-    if (peers.rank() == 1) std::this_thread::sleep_for(100ms);
+    if (peers.rank() == 1) std::this_thread::sleep_for(300ms);
     const StepRecord record = run.step();
     const RankSeconds& seconds = run.step_seconds();
     EXPECT_NEAR(seconds.computing + seconds.waiting + seconds.exchanging, record.seconds, 1e-9);
     EXPECT_GT(seconds.computing, 0);
-    constexpr double kMost = 0.09;
+    constexpr double kMost = 0.15;
     EXPECT_EQ(seconds.waiting > kMost, peers.rank() == 0) << seconds.waiting;
   });
 }

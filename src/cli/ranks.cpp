@@ -265,7 +265,7 @@ MeasuredMachine with_link_between(const MeasuredMachine& machine, const Settings
   if (!s.link.empty()) return machine;
   const Link link = measure_link(peers);
   if (peers.rank() == 0) {
-    say(fmt::format("link between ranks: {} (measured; --link {} plans for it)", link_words(link),
+    say(fmt::format("link between ranks: {} (measured: --link {})", link_words(link),
                     link_text(link)));
   }
   return with_link(machine, link);

@@ -65,7 +65,7 @@ struct DdpmSample {
     double squares = 0;
     for (int64_t i = 0; i < count; ++i) {
       const double error = static_cast<double>(out[i]) - noise[i];
-      squares = std::fma(error, error, squares);
+      squares += error * error;
       dout[i] = static_cast<float>(2 * error * share);
     }
     return squares / count + (op.learn_sigma ? variational_bound(share) : 0);
@@ -127,7 +127,7 @@ void run(const FlowLoss& op, const Call& call) {
       double squares = 0;
       for (int64_t i = 0; i < in; ++i) {
         const double error = static_cast<double>(v[i]) - (static_cast<double>(noise[i]) - x[i]);
-        squares = std::fma(error, error, squares);
+        squares += error * error;
         dout[i] = static_cast<float>(2 * error * share);
       }
       for (int64_t i = in; i < out; ++i) dout[i] = 0;
