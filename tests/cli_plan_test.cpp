@@ -41,6 +41,22 @@ TEST_F(CliPlan, TheJsonHasEveryKeyAndItsLedgerSumsToTheArena) {
   }
 }
 
+TEST_F(CliPlan, ATimelineHasEveryRankOfThePlanAndIsOfOnePlan) {
+  const Args small = {"plan", "--image-size", "8", "--json",  "--width", "16", "--depth",
+                      "2",    "--heads",      "2", "--patch", "4"};
+  succeed(small + Args{"--batch", "4", "--ranks", "pipe=2", "--timeline", "t.svg"});
+  const std::string drawn = file("t.svg");
+  EXPECT_TRUE(drawn.starts_with("<svg ")) << drawn;
+  for (const char* words : {">rank 0, blocks 0-0<", ">rank 1, blocks 1-1<", "--ranks pipe=2",
+                            ">forward<", ">backward<", ">gradients of matrices<", ">update<"}) {
+    EXPECT_TRUE(contains(drawn, words)) << words << "\n" << drawn;
+  }
+  for (const char* asked : {"--timeline", "--csv"}) {
+    expect_refused(run(small + Args{"--batch", "max", asked, "none"}), 2, {asked, "--batch max"});
+    EXPECT_FALSE(fs::exists(at("none")));
+  }
+}
+
 TEST_F(CliPlan, ALargerBatchNeverTakesLess) {
   int64_t before = 0;
   for (const char* batch : {"1", "2", "4", "16"}) {

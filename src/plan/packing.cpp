@@ -24,7 +24,6 @@ class Placer {
   Packing place(const std::vector<int>& order) {
     Packing made{std::vector<int64_t>(blocks_.size(), 0), 0};
     all_.clear();
-    long_.clear();
     for (Row& bucket : buckets_) bucket.clear();
     // Only long ones meet all others.
     const auto last_long =
@@ -38,11 +37,7 @@ class Placer {
       made.peak = std::max(made.peak, offset + blocks_[i].size);
       const Placed placed{offset, offset + blocks_[i].size, blocks_[i].life};
       if (n < last_long) insert(all_, placed);
-      if (is_long(i)) {
-        insert(long_, placed);
-      } else {
-        for (int b = first_bucket(i); b <= last_bucket(i); ++b) insert(buckets_[b], placed);
-      }
+      for (int b = first_bucket(i); b <= last_bucket(i); ++b) insert(buckets_[b], placed);
     }
     return made;
   }
@@ -75,16 +70,17 @@ class Placer {
     row.insert(at, placed);
   }
 
-  // A short block meets the long ones and the few that are placed in its buckets; a long one may
-  // meet any. They are met in the order of their offsets, whichever row they are in.
+  // A short block meets those in its few buckets, a long one may meet any: in the order of their
+  // offsets, whichever row they are in.
   int64_t lowest_free(int i) {
-    std::array<Rest, kLongBuckets + 1> rows;
+    std::array<Rest, kLongBuckets> rows;
     int count = 0;
     const auto add = [&](const Row& row) {
       if (!row.empty()) rows[count++] = {row.data(), row.data() + row.size()};
     };
-    add(is_long(i) ? all_ : long_);
-    if (!is_long(i)) {
+    if (is_long(i)) {
+      add(all_);
+    } else {
       for (int b = first_bucket(i); b <= last_bucket(i); ++b) add(buckets_[b]);
     }
     const int64_t size = blocks_[i].size;
@@ -117,8 +113,8 @@ class Placer {
   const int64_t start_;
   Limits limits_;
   int64_t work_ = 0, compared_ = 0;
-  Row all_, long_;
-  std::vector<Row> buckets_;  // by time: the short blocks placed there
+  Row all_;
+  std::vector<Row> buckets_;  // by time: what is placed there
 };
 
 }  // namespace
