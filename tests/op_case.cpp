@@ -196,7 +196,7 @@ void check_against_reference(const OpParams& params, const Check& check) {
   run_reference(params, want.refs(check.scalars));
   const Signature s = signature(params);
   const double work = std::visit([](const auto& op) { return op.flops(); }, params);
-  const bool is_quick = work < 2e5;  // what is larger runs the same loops
+  const bool is_quick = work < 2e4;  // what is larger runs the same loops
   const CutWork cut;
   std::optional<OpValues<double>> alone;
   for (const int threads : {1, 2, 3}) {
