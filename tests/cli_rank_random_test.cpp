@@ -15,6 +15,7 @@ class CliRankRandom : public CliTest {
     if (!fs::exists(kLauncher)) GTEST_SKIP() << "no " << kLauncher;
     write_idx();
     write_features();
+    fs::create_directory(at("disk"));
   }
 
   int below(int count) { return static_cast<int>(random_() % static_cast<uint64_t>(count)); }
@@ -47,6 +48,9 @@ class CliRankRandom : public CliTest {
     if (chance(5)) all = all + Args{"--density", "0.5"};
     if (chance(5)) all = all + Args{"--l1", "0.1"};
     if (chance(6)) all = all + Args{"--loader-threads", "2"};
+    if (chance(5)) {
+      all = all + Args{"--prune-to", "0.5", "--prune-end", "1", "--prune-every", "1"};
+    }
     choose_layout(chosen, depth, batch);
     return chosen;
   }
@@ -74,6 +78,8 @@ class CliRankRandom : public CliTest {
     if (chance(2)) words = words + Args{"--micro-batch", std::to_string(between(1, share))};
     if (pipe == 1 && chance(3)) words = words + Args{"--order", one_of({"batch", "layer"})};
     if (chance(3)) words = words + Args{"--recompute", "all"};
+    if (pipe == 1 && !tree && chance(3)) words = words + Args{"--release", "on"};
+    if (chance(3)) words = words + Args{"--offload", at("disk").string()};
   }
   static bool has(const Args& words, const std::string& word) {
     return std::find(words.begin(), words.end(), word) != words.end();
