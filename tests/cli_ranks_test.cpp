@@ -29,6 +29,10 @@ TEST_F(CliRanks, ATreeOfSumsHasItsBitsOnAnyOfThem) {
   }
   succeed(training("chain", settings(4)));
   EXPECT_NE(tensors("one", 4), tensors("chain", 4));
+  const Args longer = {"train", "--out", "both", "--resume", "--steps", "5"};
+  EXPECT_FALSE(contains(succeed(longer).err, "--sum"));
+  const Args other = {"train", "--out", "both", "--resume", "--steps", "6", "--sum", "chain"};
+  EXPECT_TRUE(contains(succeed(other).err, "--sum chain: the run has summed by tree:4"));
 }
 
 TEST_F(CliRanks, AnyNumberGoesOnWithWhatOthersSaved) {

@@ -59,6 +59,21 @@ void need_settings(const Settings& s) {
   if (!lasts) fail(Exit::usage, "--steps is missing", "give --steps or --epochs");
 }
 
+// It is the one choice about ranks that changes bits.
+void say_other_sum(const Settings& s, const std::string& settings_of_run) {
+  const std::string key = "\nsum = \"", text = "\n" + settings_of_run;
+  const size_t at = text.find(key);
+  std::string then = "chain";
+  if (at != std::string::npos) {
+    const size_t begin = at + key.size();
+    then = text.substr(begin, text.find('"', begin) - begin);
+  }
+  if (then == s.sum) return;
+  fmt::print(stderr,
+             "warning: --sum {}: the run has summed by {} so far; its bits are others now\n",
+             printable(s.sum), printable(then));
+}
+
 TrainOptions options_of(Settings& s, const DataInfo& info, const Origin* origin, int64_t budget,
                         const RankPlace& place) {
   const DitConfig config = resolve_model(s, &info);
@@ -68,6 +83,7 @@ TrainOptions options_of(Settings& s, const DataInfo& info, const Origin* origin,
   options.step.place = place;
   options.step.leaves = resolve_leaves(s, place);
   if (origin != nullptr) agree(options, *origin);
+  if (origin != nullptr && place.rank == 0) say_other_sum(s, origin->info.settings);
   return options;
 }
 
