@@ -92,7 +92,7 @@ inline int64_t random_exchange(Peers& peers, uint64_t seed, int count, int64_t m
 
 // Every pair, both ways, all the sizes at which something changes; `largest` between two ranks.
 inline int64_t edge_sizes_exchange(Peers& peers, int64_t largest) {
-  constexpr int64_t kPiece = 2 << 20, kSmall = 4080;
+  constexpr int64_t kPiece = 60 << 10, kSmall = 4080;
   std::vector<PlannedMessage> messages;
   uint64_t mark = 99;
   for (const int64_t bytes : {int64_t{0}, int64_t{1}, kSmall, kSmall + 1, kPiece - 1, kPiece,

@@ -49,12 +49,26 @@ bool Traffic::start_more(bool sends) {
   bool moved = false;
   for (auto& [name, stream] : streams_) {
     if (std::get<0>(name) != sends) continue;
+    if (sends) moved = start_heads(stream) || moved;
     while (!stream.waiting.empty() && stream.begun < kMessagesAtOnce) {
       moved = start_first(stream) || moved;
       if (!stream.waiting.front()->all_begun()) break;
       stream.waiting.pop_front();
       ++stream.begun;
     }
+  }
+  return moved;
+}
+
+// Sends ask ahead: by the time that it is their turn the answer is there.
+bool Traffic::start_heads(Stream& stream) {
+  bool moved = false;
+  int ahead = stream.begun;
+  for (const Place transfer : stream.waiting) {
+    if (ahead++ == kMessagesAtOnce) break;
+    if (transfer->head != nullptr) continue;
+    start_head(transfer);
+    moved = true;
   }
   return moved;
 }
@@ -67,7 +81,8 @@ bool Traffic::start_first(Stream& stream) {
     start_head(transfer);
     moved = true;
   }
-  while (!transfer->all_begun() && transfer->started < kPiecesAtOnce) {
+  while (!transfer->all_begun() && transfer->may_start_pieces() &&
+         transfer->started < kPiecesAtOnce) {
     start_piece(transfer);
     moved = true;
   }
@@ -76,7 +91,15 @@ bool Traffic::start_first(Stream& stream) {
 
 void Traffic::finish(Place transfer) {
   const auto at = streams_.find(stream_of(transfer->message));
-  if (--at->second.begun == 0 && at->second.waiting.empty()) streams_.erase(at);
+  Stream& stream = at->second;
+  // A small message is over with its head, perhaps before those in front of it have begun.
+  const auto waiting = std::find(stream.waiting.begin(), stream.waiting.end(), transfer);
+  if (waiting != stream.waiting.end()) {
+    stream.waiting.erase(waiting);
+  } else {
+    --stream.begun;
+  }
+  if (stream.begun == 0 && stream.waiting.empty()) streams_.erase(at);
   free_heads_.push_back(std::move(transfer->head));
   transfers_.erase(transfer);
 }
@@ -125,6 +148,7 @@ void Traffic::finish_part(const EbbMpiDone& done) {
   --transfer.started;
   if (done.failure == kEbbMpiBroken) mpi_failed(described(transfer.message));
   const bool is_head = part.bytes < 0;
+  if (is_head) transfer.head_done = true;
   if (transfer.message.sends) return;
   if (is_head) {
     check_head(transfer, done.bytes);
@@ -139,7 +163,6 @@ void Traffic::finish_part(const EbbMpiDone& done) {
 }
 
 void Traffic::check_head(Transfer& transfer, int64_t came) {
-  transfer.head_done = true;
   const PeerMessage& message = transfer.message;
   const Head& head = *transfer.head;
   const int64_t small = message.n - transfer.piece_total();

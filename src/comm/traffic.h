@@ -20,11 +20,13 @@ namespace ebb {
 // What travels of a message: a head with its size, which for a small message has the bytes too;
 // then pieces. The head lets the receiver notice that the sides do not agree before it is too late.
 //
-// MPI copies small messages into memory of its own, and waits for the receiver with large ones: a
-// piece is large enough for that, and all sends are synchronous.
-inline constexpr int64_t kPieceBytes = 2 << 20;
+// All sends are synchronous. MPI sends a piece so small at once, and with a larger one asks the
+// receiver first: over a network that question and its answer queue behind whatever goes the same
+// way, and traffic in both directions takes turns (decision 022). So that MPI need not keep what
+// nobody receives yet, pieces wait until the head was received: then their receives are there.
+inline constexpr int64_t kPieceBytes = 60 << 10;
 inline constexpr int64_t kSmallBytes = 4080;
-inline constexpr int kPiecesAtOnce = 4;    // of one message
+inline constexpr int kPiecesAtOnce = 32;   // of one message
 inline constexpr int kMessagesAtOnce = 4;  // of one stream: each has a head, here and in MPI
 
 class Traffic {
@@ -53,6 +55,7 @@ class Traffic {
     std::string wrong;  // with a piece: known before the head came, which can say more
     int64_t piece_total() const { return message.n > kSmallBytes ? message.n : 0; }
     bool all_begun() const { return head != nullptr && begun == piece_total(); }
+    bool may_start_pieces() const { return head_done || !message.sends; }
   };
   using Place = std::list<Transfer>::iterator;
   struct Part {  // what a slot of MPI's is busy with
@@ -70,6 +73,7 @@ class Traffic {
   }
 
   bool start_more(bool sends);
+  bool start_heads(Stream& stream);
   bool start_first(Stream& stream);
   void start_head(Place transfer);
   void start_piece(Place transfer);
