@@ -63,14 +63,13 @@ TEST(Link, PiecesAreThoseOfTheTransport) {
   EXPECT_EQ(link.pieces_at_once, kPiecesAtOnce);
 }
 
-// Four pieces of 2 MiB at a time: a link on which a piece takes 1 s and its answer 7 s is half
-// idle.
+// 32 pieces at a time: a link on which a piece takes 1 s and its answer 63 s is half idle.
 TEST(Link, AFarLinkIsNotFilledByThePiecesUnderWay) {
-  const Link near{2 << 20, 3}, far{2 << 20, 7};
-  constexpr int64_t kMiB = 1 << 20;
-  EXPECT_DOUBLE_EQ(near.seconds(200 * kMiB), 103);
-  EXPECT_DOUBLE_EQ(far.seconds(200 * kMiB), 207);
-  EXPECT_DOUBLE_EQ(far.seconds(8 * kMiB), 11);
+  constexpr int64_t kPiece = Link{}.piece_bytes;
+  const Link near{kPiece, 31}, far{kPiece, 63};
+  EXPECT_DOUBLE_EQ(near.seconds(640 * kPiece), 31 + 640);
+  EXPECT_DOUBLE_EQ(far.seconds(640 * kPiece), 63 + 2 * 640);
+  EXPECT_DOUBLE_EQ(far.seconds(32 * kPiece), 63 + 32);
 }
 
 }  // namespace

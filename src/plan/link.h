@@ -13,8 +13,8 @@ struct Link {
   double latency_seconds = 0;
   // What the transport has under way of one message: so many pieces (comm/traffic.h). A link of a
   // long latency is not filled by them.
-  int64_t piece_bytes = 2 << 20;
-  int pieces_at_once = 4;
+  int64_t piece_bytes = 60 << 10;
+  int pieces_at_once = 32;
 
   // The most that a message of this size can have of an idle port.
   double most_rate(int64_t bytes) const;
