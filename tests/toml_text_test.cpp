@@ -35,6 +35,8 @@ TEST(TomlText, StringsAndCommentsMayHoldAnything) {
                                  "a = '''\u01f4''''' # \u01f4",
                                  "a = \"\"\"\\\"\"\"\u01f4\"\"\"",
                                  "a = \"\"\"\"\"\" # \u01f4",
+                                 "a = \"\"\"\\n\u01f4 \\\n  b\u01f4\"\"\"",
+                                 "a = \"\"\"\\\\\u01f4\"\"\"",
                                  "\xef\xbb\xbf"
                                  "a = 1",
                                  "a = \"#\u01f4\"",
@@ -56,7 +58,8 @@ TEST(TomlText, ElsewhereTheyAreRefusedWithTheirLine) {
         // Quotes in the midst of a value open no string: these the fuzzer found.
         "o = 2'''\u01f4", "a = 2='\u01f4'", "a = 1.\"\u01f4\"", "a = [\nk='\u01f4'\n]",
         "a.\"= 'x\" = \u01f4", "a = 1 '\u01f4'", "\"\"\"\u01f4\"\"\" = 1", "['\u01f4']",
-        "a = {b='\u01f4'}"}) {
+        "a = {b='\u01f4'}", "a = \"\"\"\\\u01f4\"\"\"", "a = \"\"\"\\  \u01f4\"\"\"",
+        "a = \"\"\"\\\r\n \u01f4\"\"\""}) {
     EXPECT_NE(refusal(text).find("wanted ASCII"), std::string::npos) << text;
   }
   EXPECT_EQ(refusal("a = \"\"\"\n\n\"\"\"\n\u01f4 = 1\n").rfind("a.toml:4: found", 0), 0u);

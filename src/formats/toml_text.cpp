@@ -89,9 +89,16 @@ class PlainLines {
         at_ += quotes;
         return true;
       }
-      if (text_[at_] == '\\' && quote == '"') ++at_;
+      if (text_[at_] == '\\' && quote == '"' && !walk_escape()) return false;
     }
     return false;
+  }
+  // Up to the last character of what the backslash stands before: a sign, or white space that it
+  // takes away. What comes then is looked up by toml++ too.
+  bool walk_escape() {
+    const size_t after = text_.find_first_not_of(" \t\r\n", at_ + 1);
+    at_ = std::max(at_ + 1, std::min(after, text_.size()) - 1);
+    return after == text_.npos || static_cast<unsigned char>(text_[after]) < 0x80;
   }
 
   std::string_view text_;
