@@ -218,9 +218,8 @@ int main_of(const std::vector<std::string>& words) {
       options.timeout = std::chrono::milliseconds(std::atoi(text));
     }
     const std::string before_mpi = memory();
-    // As ebb does: UCX ends a process that reads from one that is gone.
+    // As ebb does: MPI libraries end a process where another is gone.
     signal(SIGABRT, [](int) { MpiWorker::outlive_mpi(); });
-    setenv("UCX_HANDLE_ERRORS", "none", 0);
     peers = open_peers(launcher(), options);
     run(*peers, words.at(0), words.size() > 1 ? std::atoll(words[1].c_str()) : 0, before_mpi);
     peers->leave();

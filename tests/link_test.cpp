@@ -63,13 +63,14 @@ TEST(Link, PiecesAreThoseOfTheTransport) {
   EXPECT_EQ(link.pieces_at_once, kPiecesAtOnce);
 }
 
-// 32 pieces at a time: a link on which a piece takes 1 s and its answer 63 s is half idle.
+// A link on which a piece takes 1 s, and its answer as long as two windows of them, is half idle.
 TEST(Link, AFarLinkIsNotFilledByThePiecesUnderWay) {
   constexpr int64_t kPiece = Link{}.piece_bytes;
-  const Link near{kPiece, 31}, far{kPiece, 63};
-  EXPECT_DOUBLE_EQ(near.seconds(640 * kPiece), 31 + 640);
-  EXPECT_DOUBLE_EQ(far.seconds(640 * kPiece), 63 + 2 * 640);
-  EXPECT_DOUBLE_EQ(far.seconds(32 * kPiece), 63 + 32);
+  constexpr int kWindow = Link{}.pieces_at_once;
+  const Link near{kPiece, kWindow - 1}, far{kPiece, 2 * kWindow - 1};
+  EXPECT_DOUBLE_EQ(near.seconds(640 * kPiece), kWindow - 1 + 640);
+  EXPECT_DOUBLE_EQ(far.seconds(640 * kPiece), 2 * kWindow - 1 + 2 * 640);
+  EXPECT_DOUBLE_EQ(far.seconds(kWindow * kPiece), 2 * kWindow - 1 + kWindow);
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 
 #include <bit>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
 
 #include "api/impl.h"
@@ -98,9 +97,8 @@ int run_over_ranks(const std::string& verb, OverRanks over_ranks,
   // Hydra sends it to those who are left when a rank has ended, and only then do MPI libraries that
   // have started catch it.
   signal(SIGUSR1, SIG_IGN);
-  // UCX ends a process that reads from one that is gone, and prints a page of addresses before.
+  // MPI libraries end a process where another is gone.
   ask_before_ending(MpiWorker::outlive_mpi);
-  setenv("UCX_HANDLE_ERRORS", "none", 0);
   try {
     const int code = run_or_complain_together(verb, over_ranks, args, peers);
     peers->leave();

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "comm/mpi_calls.h"
 #include "comm/mpi_peers.h"
+#include "comm/traffic.h"
 
 namespace ebb {
 
@@ -82,6 +83,14 @@ const EbbMpi& load(const Library& library) {
   return *mpi;
 }
 
+// UCX carries the bytes of some MPIs; what a user has set stays. It would end a process that reads
+// from one that is gone, and print a page of addresses before; and ask before it sends a piece
+// (comm/traffic.h).
+void prepare_ucx() {
+  setenv("UCX_HANDLE_ERRORS", "none", 0);
+  setenv("UCX_RNDV_THRESH", std::to_string(2 * kPieceBytes).c_str(), 0);
+}
+
 }  // namespace
 
 std::vector<fs::path> plugin_folders() {
@@ -119,6 +128,7 @@ std::unique_ptr<Peers> open_peers(const Launcher& from, const PeerOptions& optio
     fail(Exit::usage, "ranks: this process was not started by a launcher, so it has no peers",
          "mpiexec -n N ebb ... starts N of them (apt install mpich, or openmpi-bin)");
   }
+  prepare_ucx();
   const Library library = library_of(from.kind);
   auto peers = std::make_unique<MpiPeers>(load(library), options);
   if (peers->rank() != from.rank || peers->size() != from.size) {

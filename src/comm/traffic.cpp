@@ -81,12 +81,17 @@ bool Traffic::start_first(Stream& stream) {
     start_head(transfer);
     moved = true;
   }
-  while (!transfer->all_begun() && transfer->may_start_pieces() &&
-         transfer->started < kPiecesAtOnce) {
+  while (!transfer->all_begun() && may_start_piece(*transfer)) {
     start_piece(transfer);
     moved = true;
   }
   return moved;
+}
+
+bool Traffic::may_start_piece(const Transfer& transfer) const {
+  if (!transfer.message.sends) return transfer.started < kPiecesAtOnce;
+  const auto sent = pieces_to_.find(transfer.message.peer);
+  return transfer.head_done && (sent == pieces_to_.end() || sent->second < kPiecesAtOnce);
 }
 
 void Traffic::finish(Place transfer) {
@@ -128,6 +133,7 @@ void Traffic::start_piece(Place transfer) {
                              transfer->message.bytes + transfer->begun, n);
   parts_[slot].bytes = n;
   transfer->begun += n;
+  if (transfer->message.sends) ++pieces_to_[transfer->message.peer];
 }
 
 int64_t Traffic::start(Place transfer, int tag, std::byte* bytes, int64_t n) {
@@ -149,7 +155,10 @@ void Traffic::finish_part(const EbbMpiDone& done) {
   if (done.failure == kEbbMpiBroken) mpi_failed(described(transfer.message));
   const bool is_head = part.bytes < 0;
   if (is_head) transfer.head_done = true;
-  if (transfer.message.sends) return;
+  if (transfer.message.sends) {
+    if (!is_head) --pieces_to_[transfer.message.peer];
+    return;
+  }
   if (is_head) {
     check_head(transfer, done.bytes);
   } else if (done.failure == kEbbMpiTooLong || done.bytes != part.bytes) {

@@ -24,9 +24,11 @@ namespace ebb {
 // receiver first: over a network that question and its answer queue behind whatever goes the same
 // way, and traffic in both directions takes turns (decision 022). So that MPI need not keep what
 // nobody receives yet, pieces wait until the head was received: then their receives are there.
+// Answers queue behind the pieces that go their way, and both ways go on side by side if as much is
+// in flight on each: so the pieces in flight are counted for a rank and not for a message.
 inline constexpr int64_t kPieceBytes = 60 << 10;
 inline constexpr int64_t kSmallBytes = 4080;
-inline constexpr int kPiecesAtOnce = 32;   // of one message
+inline constexpr int kPiecesAtOnce = 16;   // to one rank, and of one message that is received
 inline constexpr int kMessagesAtOnce = 4;  // of one stream: each has a head, here and in MPI
 
 class Traffic {
@@ -55,7 +57,6 @@ class Traffic {
     std::string wrong;  // with a piece: known before the head came, which can say more
     int64_t piece_total() const { return message.n > kSmallBytes ? message.n : 0; }
     bool all_begun() const { return head != nullptr && begun == piece_total(); }
-    bool may_start_pieces() const { return head_done || !message.sends; }
   };
   using Place = std::list<Transfer>::iterator;
   struct Part {  // what a slot of MPI's is busy with
@@ -76,6 +77,7 @@ class Traffic {
   bool start_heads(Stream& stream);
   bool start_first(Stream& stream);
   void start_head(Place transfer);
+  bool may_start_piece(const Transfer& transfer) const;
   void start_piece(Place transfer);
   int64_t start(Place transfer, int tag, std::byte* bytes, int64_t n);
   void finish_part(const EbbMpiDone& done);
@@ -86,7 +88,8 @@ class Traffic {
   const EbbMpi& mpi_;
   std::list<Transfer> transfers_;
   std::map<StreamName, Stream> streams_;
-  std::vector<Part> parts_;  // by slot
+  std::map<int, int> pieces_to_;  // each rank, in flight
+  std::vector<Part> parts_;       // by slot
   std::vector<EbbMpiDone> done_;
   std::vector<std::unique_ptr<Head>> free_heads_;
 };

@@ -28,7 +28,7 @@ bool accumulates(const StepSpec& spec, int64_t micro_batch) {
 namespace {
 
 // Sends that a rank has under way: of a stage, those of two micro-batches.
-constexpr size_t kGroupSends = 3, kStageSends = 6;
+constexpr size_t kGroupSends = 6, kStageSends = 6;
 
 class StepWriter {
  public:

@@ -11,10 +11,10 @@ namespace ebb {
 struct Link {
   double bytes_per_second = 0;
   double latency_seconds = 0;
-  // What the transport has under way of one message: so many pieces (comm/traffic.h). A link of a
-  // long latency is not filled by them.
+  // What the transport has under way to one rank: so many pieces (comm/traffic.h). A link of a long
+  // latency is not filled by them.
   int64_t piece_bytes = 60 << 10;
-  int pieces_at_once = 32;
+  int pieces_at_once = 16;
 
   // The most that a message of this size can have of an idle port.
   double most_rate(int64_t bytes) const;

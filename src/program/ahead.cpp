@@ -63,7 +63,7 @@ class Ahead {
     std::map<int, int> free_from;  // by root: behind the last op that touched it
     std::map<Stream, int> next;    // of each stream: where another may begin
     bool in_group = false;
-    int group = 0, ended = 0;  // where this group may begin; where the last receive ended
+    int group = 0, before = 0, ended = 0;  // where this group may begin; where others ended
     for (int i = 0; i < size(); ++i) {
       const Op& op = old_.ops[i];
       if (!std::holds_alternative<Exchange>(op.params)) in_group = false;
@@ -71,7 +71,10 @@ class Ahead {
         int& from = next[{r->peer, r->channel}];
         const bool moves = at_once(i) && !in_loop(i);
         if (moves) {
-          if (!std::exchange(in_group, true)) group = std::max(ended, stage_before(i));
+          if (!std::exchange(in_group, true)) {
+            group = std::max(before, stage_before(i));
+            before = ended;
+          }
           ended = i + 2;
           from = std::max({group, from, free_from[old_.root(op.writes[0]).id]});
           begun_at_[from].push_back(i);
