@@ -24,12 +24,12 @@ class FirstMeasured : public ::testing::Test {
 TEST_F(FirstMeasured, WhatDiffersByNoiseIsTheFirst) {
   EXPECT_EQ(first_measured(file_, "a", 100 * kMiB), 100 * kMiB);
   EXPECT_EQ(first_measured(file_, "a", 100 * kMiB + 4096), 100 * kMiB);
-  EXPECT_EQ(first_measured(file_, "a", 100 * kMiB - kMeasuringNoise), 100 * kMiB);
-  EXPECT_EQ(first_measured(file_, "a", 100 * kMiB + kMeasuringNoise), 100 * kMiB);
+  EXPECT_EQ(first_measured(file_, "a", 100 * kMiB - measuring_noise()), 100 * kMiB);
+  EXPECT_EQ(first_measured(file_, "a", 100 * kMiB + measuring_noise()), 100 * kMiB);
 }
 
 TEST_F(FirstMeasured, WhatDiffersByMoreIsAnotherAndBothAreKept) {
-  const int64_t low = 100 * kMiB, high = low + kMeasuringNoise + kMiB;
+  const int64_t low = 100 * kMiB, high = low + measuring_noise() + kMiB;
   EXPECT_EQ(first_measured(file_, "a", low), low);
   EXPECT_EQ(first_measured(file_, "a", high), high);
   EXPECT_EQ(first_measured(file_, "a", low + 1), low);

@@ -70,6 +70,15 @@ void write_processes(const fs::path& path, const std::vector<Measured>& all) {
 
 }  // namespace
 
+// A process under AddressSanitizer also keeps what it has freed.
+int64_t measuring_noise() {
+#ifdef __SANITIZE_ADDRESS__
+  return 8 << 20;
+#else
+  return 2 << 20;
+#endif
+}
+
 int64_t first_measured(const fs::path& file, const std::string& kind, int64_t measured_bytes) {
   if (file.empty()) return measured_bytes;
   // A file that cannot be read or written loses nothing but a first measurement; the calibration,
@@ -87,7 +96,7 @@ int64_t first_measured(const fs::path& file, const std::string& kind, int64_t me
     const Measured* best = nullptr;
     for (const Measured& each : all) {
       const int64_t away = std::abs(each.bytes - measured_bytes);
-      if (each.kind != kind || away > kMeasuringNoise) continue;
+      if (each.kind != kind || away > measuring_noise()) continue;
       if (best == nullptr || away < std::abs(best->bytes - measured_bytes)) best = &each;
     }
     if (best != nullptr) return best->bytes;
@@ -105,8 +114,8 @@ int64_t measure_outside(int threads) {
   malloc_trim(0);
   // What the program still takes by itself (code not yet run, log lines, names, one picture being
   // encoded), and what this measurement may be above the first.
-  constexpr int64_t kReserve = kRunningBytes + kMeasuringNoise;
-  return process_resident_bytes() + kReserve;
+  const int64_t reserve = kRunningBytes + measuring_noise();
+  return process_resident_bytes() + reserve;
 }
 
 }  // namespace ebb

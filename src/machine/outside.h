@@ -12,14 +12,9 @@ namespace ebb {
 int64_t measure_outside(int threads);
 
 // Two equal processes differ by some pages, which must not decide between two plans: the file keeps
-// the first measurement of each kind of process, and later ones that differ by at most
-// kMeasuringNoise are taken for it; a process under AddressSanitizer also keeps what it has freed.
-// A file that cannot be read or written is a first measurement.
-#ifdef __SANITIZE_ADDRESS__
-inline constexpr int64_t kMeasuringNoise = 8 << 20;
-#else
-inline constexpr int64_t kMeasuringNoise = 2 << 20;
-#endif
+// the first measurement of each kind of process, and later ones that differ by no more than this
+// are taken for it. A file that cannot be read or written is a first measurement.
+int64_t measuring_noise();
 int64_t first_measured(const std::filesystem::path& file, const std::string& kind,
                        int64_t measured_bytes);
 
