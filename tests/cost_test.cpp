@@ -32,10 +32,28 @@ TEST(Cost, BytesMovedCountsUpdatesTwice) {
   EXPECT_EQ(bytes_moved(LinearBackwardParams{2, 3, 5}), 4 * (10 + 6 + 2 * 15 + 2 * 5));
 }
 
-TEST(Cost, EveryKindIsMeasured) {
+template <size_t... kIndex>
+std::set<size_t> measured_as_others(std::index_sequence<kIndex...>) {
   std::set<size_t> kinds;
+  const auto note = [&]<typename T>(size_t index, const T&) {
+    if constexpr (requires(T op) { op.measured_as(); }) kinds.insert(index);
+  };
+  (note(kIndex, std::variant_alternative_t<kIndex, OpParams>{}), ...);
+  return kinds;
+}
+
+TEST(Cost, EveryKindIsMeasuredOrCostsWhatAnotherDoes) {
+  constexpr size_t kAll = std::variant_size_v<OpParams>;
+  std::set<size_t> kinds = measured_as_others(std::make_index_sequence<kAll>());
   for (const OpParams& shape : calibration_shapes()) kinds.insert(shape.index());
-  EXPECT_EQ(kinds.size(), std::variant_size_v<OpParams> - 3);  // not a lane's, a rank's or a feed's
+  EXPECT_EQ(kinds.size(), kAll - 3);  // not a lane's, a rank's or a feed's
+}
+
+TEST(Cost, WhatConcernsSomeRowsOfATableDoesNotCostTheTable) {
+  const AdamW adam{0, 0.9, 0.999, 1e-8, 0, true};
+  const LabelRowsUpdate few{1024, 64, 8, adam}, more{2048, 64, 8, adam};
+  EXPECT_EQ(bytes_moved(few), bytes_moved(few.measured_as()));
+  EXPECT_LT(bytes_moved(more), bytes_moved(few) * 5 / 4);
 }
 
 TEST(Cost, EveryKindHasACost) {

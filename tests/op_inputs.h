@@ -4,7 +4,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -206,6 +208,60 @@ inline void suit(const Adafactor& op, OpValues<double>& v, Random&) {
 inline void suit(const AdamW&, OpValues<double>& v, Random&) {
   v.reads[1] = {1.75, 0.625};  // the norm, and a factor that clips
   for (double& second : v.updates[2]) second = second * second;
+}
+
+// A gradient in rows: some slots are taken, each by another row.
+inline void suit_slots(Column& drows, int64_t rows, int64_t D, int64_t slots, Random& random) {
+  Column all(static_cast<size_t>(rows));
+  std::iota(all.begin(), all.end(), 1.0);
+  std::shuffle(all.begin(), all.end(), random);
+  for (int64_t s = 0; s < slots; ++s) {
+    double* slot = drows.data() + s * (D + 1);
+    slot[D] = s < std::min(rows, (slots + 1) / 2) ? all[s] : 0;
+    if (slot[D] == 0) std::fill_n(slot, D, 0.0);
+  }
+}
+
+inline void suit(const LabelRowsBackward& op, OpValues<double>& v, Random& random) {
+  v.reads[1] = random_labels(op.B, op.slots, random);
+  suit_slots(v.updates[0], op.slots, op.D, op.slots, random);
+}
+
+inline void suit(const AddLabelRows& op, OpValues<double>& v, Random& random) {
+  suit_slots(v.reads[0], op.slots, op.D, op.slots, random);
+  suit_slots(v.updates[0], op.slots, op.D, op.slots, random);
+}
+
+inline void suit(const LabelRowsNorm& op, OpValues<double>& v, Random& random) {
+  suit_slots(v.reads[0], op.rows, op.D, op.slots, random);
+}
+
+// Seven updates, of which each row has seen some.
+template <typename AnyOp>
+void suit_table(const AnyOp& op, OpValues<double>& v, Random& random) {
+  constexpr int64_t kUpdates = 7;
+  for (double& second : v.updates[2]) second = second * second;
+  v.updates[3] = random_labels(op.rows, kUpdates + 1, random);
+  Column& history = v.updates[4];
+  std::fill(history.begin(), history.end(), 0.0);
+  history[0] = kUpdates;
+  for (int64_t i = 0; i < kUpdates; ++i) {
+    const auto k = static_cast<double>(i + 1);
+    const double fields[] = {1e-3 * k, 1 - std::pow(0.9, k), 1 - std::pow(0.999, k),
+                             k < 3 ? 1 : 0.5};
+    std::copy(std::begin(fields), std::end(fields), history.begin() + 1 + i * kHistoryFields);
+  }
+}
+
+inline void suit(const LabelRowsUpdate& op, OpValues<double>& v, Random& random) {
+  suit_slots(v.reads[0], op.rows, op.D, op.slots, random);
+  v.reads[1] = {1.75, 0.625};
+  suit_table(op, v, random);
+}
+
+inline void suit(const LabelRowsCatchUp& op, OpValues<double>& v, Random& random) {
+  if (op.B > 0) v.reads[0] = random_labels(op.B, op.rows, random);
+  suit_table(op, v, random);
 }
 
 inline OpValues<double> make_inputs(const OpParams& params, Random& random, double scale) {

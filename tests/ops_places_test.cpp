@@ -48,6 +48,7 @@ std::vector<RowOp> row_ops() {
       {DiffusionStep{3, 2, kN, true, true, true}, kN},
       {FlowStep{3, 2, kN, true, true, 0}, kN},
       {LabelEmbedBackward{7, kD, 3}, kD},
+      {LabelRowsCatchUp{5, 9, kD, adam}, kD},
       {ColumnSums{3, 7, kD}, kD},
   };
   for (const DType type : {DType::f32, kBf16, DType::f16}) {

@@ -212,7 +212,7 @@ std::vector<ParamSpec> parameters(const DitConfig& c) {
   specs.linear("t_embedder.mlp.0", {D, kTimeFeatures}, Init::normal, {-1, DitConfig::kTime0});
   specs.linear("t_embedder.mlp.2", {D, D}, Init::normal, {-1, DitConfig::kTime2});
   if (c.classes > 0) {
-    specs.tensor("y_embedder.embedding_table.weight", {c.classes + 1, D}, Init::normal);
+    specs.tensor(kLabelTable, {c.classes + 1, D}, Init::normal);
   }
   for (int64_t i = 0; i < c.depth(); ++i) {
     const BlockShape& shape = c.blocks[i];

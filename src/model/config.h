@@ -68,6 +68,7 @@ void check_countable(const DitConfig& config, int64_t batch);
 enum class Init : uint8_t { zero, one, xavier, normal, positions };
 
 inline constexpr const char* kPositionTable = "pos_embed";
+inline constexpr const char* kLabelTable = "y_embedder.embedding_table.weight";
 
 // Where a model says how many of a matrix's weights are left.
 struct LeftAt {
@@ -93,6 +94,7 @@ struct ParamSpec {
   bool trained() const { return init != Init::positions; }
   bool prunable() const { return left_at.matrix >= 0; }
   bool sparse() const { return left > 0; }
+  bool of_labels() const { return name == kLabelTable; }  // a batch has to do with few rows of it
   int64_t rows() const { return shape[0]; }
   int64_t columns() const { return element_count(shape) / shape[0]; }
   // Of what is stored: of a sparse one what is left, row by row.

@@ -8,8 +8,6 @@ namespace {
 
 enum FinalChunk : int64_t { kShift, kScale, kChunks };
 
-constexpr const char* kLabelTable = "y_embedder.embedding_table.weight";
-
 }  // namespace
 
 Dit::Dit(const DitConfig& config, int64_t batch, Params& params)
@@ -70,7 +68,10 @@ void Dit::condition_backward(Builder& b, const Input& in, const Condition& s, Bu
   const Buf dc = silu_backward(b, "d.condition", dsilu_c, s.c);
   if (config_.classes > 0) {
     const Buf dtable = params_->gradient(b, kLabelTable);
-    b.emit("d.label", LabelEmbedBackward{B_, D_, config_.classes + 1}, {dc, in.y}, {}, {dtable});
+    const int64_t rows = config_.classes + 1, slots = params_->storage().label_rows;
+    const OpParams op = slots > 0 ? OpParams(LabelRowsBackward{B_, D_, slots})
+                                  : OpParams(LabelEmbedBackward{B_, D_, rows});
+    b.emit("d.label", op, {dc, in.y}, {}, {dtable});
     params_->complete(kLabelTable);
   }
   const Buf dact = t_mlp2_.backward(b, "d.time.act", dc, s.t_act);

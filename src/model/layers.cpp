@@ -64,7 +64,7 @@ void Params::declare_gradient(Builder& b, const std::string& name) {
   require(!b.in_loop(), "model: the gradient of {} begins inside a loop", name);
   Entry& e = entries_.at(name);
   e.gradient = b.declare_numbered({"grad." + name, e.spec.layer, purpose_(e.spec),
-                                   storage_.gradient_of(e.spec), e.spec.stored()});
+                                   storage_.gradient_of(e.spec), storage_.gradient_shape(e.spec)});
 }
 
 Buf Params::gradient(Builder& b, const std::string& name) {

@@ -29,6 +29,7 @@ class Params {
   const ParamSpec& spec(const std::string& name) const { return entry(name).spec; }
   Buf mask(const std::string& name) const { return entry(name).mask; }  // of a sparse one
   DType activation() const { return storage_.activation; }
+  const Storage& storage() const { return storage_; }
   // As zeros, or with what was added so far.
   Buf gradient(Builder& b, const std::string& name);
   // For an op that can do without the zeros: it begins the gradient, or adds to it.

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/error.h"
 #include "model/step.h"
 #include "model/structure.h"
 
@@ -51,13 +52,20 @@ void add_moments(std::vector<StateBuffer>& state, const ParamSpec& param, const 
 
 void add_adam(std::vector<StateBuffer>& state, const ParamSpec& param, const Storage& storage) {
   add_moments(state, param, storage, {kFirst, kSecond});
+  if (!storage.in_rows(param)) return;
+  state.push_back({"done.", Purpose::moment, DType::i32, {param.rows()}, Coding::beside});
+  state.push_back({"history.", Purpose::moment, DType::f64, {kHistorySize}, Coding::beside});
 }
 
 OpParams adamw(const ParamSpec& param, const StepSpec& spec, const Storage& storage,
                uint32_t tensor) {
   AdamW op{param.count(), spec.beta1, spec.beta2, spec.eps, spec.weight_decay, true};
   op.moments = storage.moments_of(param);
-  return stored(op, param, spec, storage, tensor);
+  op = stored(op, param, spec, storage, tensor);
+  if (!storage.in_rows(param)) return op;
+  require(op.moments == Moments::f32, "optimizer: rows of a table with moments in 8 bits");
+  op.n = param.columns();
+  return LabelRowsUpdate{param.rows(), op.n, storage.label_rows, op};
 }
 
 // ---- Lion
@@ -152,6 +160,11 @@ bool in_group(const ParamSpec& param, const StepSpec& spec) {
 
 bool shrinks(const ParamSpec& param, const StepSpec& spec) {
   return spec.update && ((spec.l1 > 0 && param.prunable()) || in_group(param, spec));
+}
+
+OpParams norm_op(const ParamSpec& param, const Storage& storage, int64_t slot) {
+  if (!storage.in_rows(param)) return SquaredNorm{param.count(), slot, storage.gradient_of(param)};
+  return LabelRowsNorm{param.rows(), param.columns(), storage.label_rows, slot};
 }
 
 OpParams squares_op(const ParamSpec& param, const DitConfig& config, const StepSpec& spec,

@@ -61,6 +61,9 @@ std::vector<StateBuffer> state_of(const ParamSpec& param, const StepSpec& spec,
 OpParams update_op(const ParamSpec& param, const StepSpec& spec, const Storage& storage,
                    uint32_t tensor = 0);
 
+// The op that tells the squared norm of a gradient; it reads that, and writes all norms.
+OpParams norm_op(const ParamSpec& param, const Storage& storage, int64_t slot);
+
 // Whether a penalty shrinks the tensor after its update, which then leaves its average to that op;
 // and whether as part of structures, whose other tensors have to be updated before.
 bool shrinks(const ParamSpec& param, const StepSpec& spec);

@@ -281,7 +281,9 @@ Dit::Input Passes::network_input(Way& way) {
 
 void Passes::embed(Way& way) {
   batch_.take(way.taken, way.part);
-  const Dit::Embedded made = way.model.embed(b_, network_input(way));
+  const Dit::Input in = network_input(way);
+  if (in.y) on_labels_(in.y);
+  const Dit::Embedded made = way.model.embed(b_, in);
   way.x[0] = made.x;
   inputs_.push_back(made.x);
   way.silu_c = made.silu_c;

@@ -30,6 +30,10 @@ class Passes {
   using Bring = std::function<void(const std::string& layer)>;
   void on_layer(Bring bring) { bring_ = std::move(bring); }
 
+  // Emits what has to be done about labels before a pass reads what is kept of them.
+  using OnLabels = std::function<void(Buf y)>;
+  void on_labels(OnLabels body) { on_labels_ = std::move(body); }
+
   // Every gradient made. Losses are told the first time.
   void run(const PassResults& results);
 
@@ -89,6 +93,7 @@ class Passes {
   // does not have it only hands weights on for.
   size_t turns_ = 0;
   Bring bring_ = [](const std::string&) {};
+  OnLabels on_labels_ = [](Buf) {};
   PassResults results_;
   bool first_ = true;
   std::vector<Buf> inputs_;  // of blocks

@@ -50,6 +50,7 @@ class StepWriter {
   Program write() {
     declare_results();
     check_can();
+    passes_.on_labels([&](Buf y) { update_.catch_up(y); });
     if (summed()) sum_gradients();
     if (choices_.shard == Shard::weights) {
       passes_.on_layer([&](const std::string& layer) { bring(layer); });
@@ -126,6 +127,9 @@ class StepWriter {
             "step: a chain of ranks in batch order");
     require(choices_.shard == Shard::off || spec_.group_lasso == 0,
             "step: structures whose tensors lie with several ranks");
+    require(choices_.storage.label_rows == 0 ||
+                (spec_.update && choices_.shard == Shard::off && !choices_.offload.state),
+            "step: rows of a table whose state is elsewhere");
   }
 
   void sum_gradients() {
@@ -255,7 +259,30 @@ class StepWriter {
   bool losses_summed_ = false;
 };
 
+// Of what is updated in rows.
+std::vector<ParamSpec> in_rows(const DitConfig& config, const StepSpec& spec) {
+  std::vector<ParamSpec> some;
+  for (const ParamSpec& p : parameters(config)) {
+    if (spec.choices.storage.in_rows(p) && spec.place.has(p.layer)) some.push_back(p);
+  }
+  return some;
+}
+
 }  // namespace
+
+bool leaves_updates(const DitConfig& config, const StepSpec& spec) {
+  return !in_rows(config, spec).empty();
+}
+
+Program write_settle(const DitConfig& config, const StepSpec& spec, const Device& device) {
+  Builder b(kSettleProgram, device);
+  const std::vector<ParamSpec> specs = in_rows(config, spec);
+  const Params params(b, specs, spec.choices.storage);
+  Update update(b, config, spec, specs, params);
+  update.declare_state([](const ParamSpec&) { return true; });
+  update.catch_up_all();
+  return b.finish();
+}
 
 Program write_step(const DitConfig& config, const StepSpec& spec, const Device& device) {
   return StepWriter(config, spec, device).write();

@@ -76,6 +76,7 @@ int64_t micro_batch_count(int64_t batch, int64_t micro_batch);
 
 // Names that the host uses.
 inline constexpr const char* kStepProgram = "step";
+inline constexpr const char* kSettleProgram = "settle";
 inline constexpr const char* kLoaderMemory = "loader.memory";  // (feeding.memory_bytes) u8
 inline constexpr const char* kBatchStored = "batch.stored";    // as a feed brings them
 inline constexpr const char* kBatchX = "batch.x";              // (B, C, S, S) clean input
@@ -90,5 +91,10 @@ inline constexpr const char* kOutput = "final.output";  // (B, C_out, S, S)
 // Its marks: the embedding, each action of the schedule, the embedding's backward, the update, for
 // every pass and (batch by batch) every part.
 Program write_step(const DitConfig& config, const StepSpec& spec, const Device& device);
+
+// Whether a step leaves updates for later, and the program that carries them all out: to be run
+// before anybody looks at the state.
+bool leaves_updates(const DitConfig& config, const StepSpec& spec);
+Program write_settle(const DitConfig& config, const StepSpec& spec, const Device& device);
 
 }  // namespace ebb

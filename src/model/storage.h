@@ -23,11 +23,18 @@ struct Storage {
   DType gradient = DType::f32;     // of those matrices: bf16, summed in fp32 within a micro-batch
   Moments moments = Moments::f32;  // of Adam, of large tensors
   DType ema = DType::f32;          // of those matrices: bf16
+  // Of the label table's gradient only so many rows, those that a batch touches, and of its update
+  // too; 0: all. This loses nothing (program/ops_label.h).
+  int64_t label_rows = 0;
   bool operator==(const Storage&) const = default;
 
   bool splits(const ParamSpec& p) const { return activation == DType::bf16 && p.product; }
   DType weight_of(const ParamSpec& p) const { return splits(p) ? DType::bf16 : DType::f32; }
   DType gradient_of(const ParamSpec& p) const { return p.product ? gradient : DType::f32; }
+  bool in_rows(const ParamSpec& p) const { return label_rows > 0 && p.of_labels(); }
+  Shape gradient_shape(const ParamSpec& p) const {
+    return in_rows(p) ? Shape{label_rows, p.columns() + 1} : p.stored();
+  }
   DType ema_of(const ParamSpec& p) const { return p.product ? ema : DType::f32; }
   // What is small stays as it is: it would save little.
   Moments moments_of(const ParamSpec& p) const {

@@ -13,6 +13,7 @@ Sums::Sums(Builder& b, Messages& messages, const StepSpec& step,
       messages_(messages),
       place_(step.place),
       shard_(step.choices.shard),
+      storage_(step.choices.storage),
       owners_(owners(specs, step.place, step.choices.shard)) {
   size_t next = 0;
   for (const ParamSpec& spec : specs) {

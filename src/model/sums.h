@@ -61,6 +61,7 @@ class Sums {
   Messages& messages_;
   const RankPlace place_;
   const Shard shard_;
+  const Storage storage_;
 
  private:
   std::map<std::string, Buf> whole_;

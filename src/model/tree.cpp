@@ -21,7 +21,10 @@ Purpose Tree::purpose(const ParamSpec& spec) const {
 }
 
 void Tree::add(const ParamSpec& spec, Buf to, Buf x) {
-  b_.emit("sum." + spec.name, AddTo{element_count(b_.shape(x))}, {x}, {}, {to});
+  const Shape shape = b_.shape(x);
+  const OpParams op = storage_.in_rows(spec) ? OpParams(AddLabelRows{shape[1] - 1, shape[0]})
+                                             : OpParams(AddTo{element_count(shape)});
+  b_.emit("sum." + spec.name, op, {x}, {}, {to});
 }
 
 void Tree::complete(const ParamSpec& spec, Buf gradient) {

@@ -17,11 +17,7 @@ Update::Update(Builder& b, const DitConfig& config, const StepSpec& spec,
       storage_(spec.choices.storage) {}
 
 // In the order of the tensors, whatever order they are updated in: checkpoints are written so.
-void Update::declare(const std::function<bool(const ParamSpec&)>& own) {
-  int64_t trained = 0;
-  for (const ParamSpec& spec : specs_) {
-    if (spec.trained()) slots_[spec.name] = trained++;
-  }
+void Update::declare_state(const Own& own) {
   for (const ParamSpec& spec : specs_) {
     if (!spec.trained() || !own(spec)) continue;
     std::vector<Buf>& updates = state_[spec.name];
@@ -32,15 +28,33 @@ void Update::declare(const std::function<bool(const ParamSpec&)>& own) {
                                                        b.type, b.shape, true}));
     }
   }
+}
+
+void Update::declare(const Own& own) {
+  int64_t trained = 0;
+  for (const ParamSpec& spec : specs_) {
+    if (spec.trained()) slots_[spec.name] = trained++;
+  }
+  declare_state(own);
   norms_ = b_.buffer(kNorms, {trained}, Purpose::activation, DType::f64);
   clip_ = b_.buffer(kClip, {2});
   b_.output(norms_);
   b_.output(clip_);
 }
 
+void Update::catch_up(Buf y) {
+  for (const ParamSpec& spec : specs_) {
+    const auto state = state_.find(spec.name);
+    if (!storage_.in_rows(spec) || state == state_.end()) continue;
+    const auto update = std::get<LabelRowsUpdate>(update_op(spec, spec_, storage_));
+    const int64_t wanted = y ? element_count(b_.shape(y)) : 0;
+    b_.emit("catch_up." + spec.name, LabelRowsCatchUp{wanted, update.rows, update.D, update.adam},
+            y ? std::vector<Buf>{y} : std::vector<Buf>{}, {}, state->second);
+  }
+}
+
 void Update::norm(const ParamSpec& spec, Buf gradient) {
-  b_.emit("norm." + spec.name, SquaredNorm{spec.count(), slots_.at(spec.name), b_.type(gradient)},
-          {gradient}, {norms_});
+  b_.emit("norm." + spec.name, norm_op(spec, storage_, slots_.at(spec.name)), {gradient}, {norms_});
 }
 
 void Update::clip() {

@@ -18,11 +18,18 @@ class Update {
   Update(Builder& b, const DitConfig& config, const StepSpec& spec,
          const std::vector<ParamSpec>& specs, const Params& params);
 
-  // The state of the tensors that `own` picks, and what the host reads. Other tensors cannot be
-  // updated.
-  void declare(const std::function<bool(const ParamSpec&)>& own);
+  // The state of the tensors that `own` picks. Other tensors cannot be updated.
+  using Own = std::function<bool(const ParamSpec&)>;
+  void declare_state(const Own& own);
+  // And what the host reads.
+  void declare(const Own& own);
   const std::vector<Buf>& state(const ParamSpec& spec) const { return state_.at(spec.name); }
   Buf norms() const { return norms_; }
+
+  // Rows of the label table see the updates that they have not, before they are read: those of
+  // labels y, or all of them. Where every row sees every update at once this does nothing.
+  void catch_up(Buf y);
+  void catch_up_all() { catch_up(Buf{}); }
 
   void norm(const ParamSpec& spec, Buf gradient);
   void clip();  // when all norms are there

@@ -107,6 +107,16 @@ const auto& table_names() {
   return kNames;
 }
 
+// An op that was not measured costs what another does.
+OpParams measured_as(const OpParams& params) {
+  return std::visit(
+      [](const auto& op) -> OpParams {
+        if constexpr (requires { op.measured_as(); }) return op.measured_as();
+        return op;
+      },
+      params);
+}
+
 double nominal_seconds(const OpParams& params) {
   constexpr double kFlops = 1e11, kBytes = 1e10;  // per second
   constexpr double kOverhead = 1e-6;
@@ -127,7 +137,7 @@ CostPoint cost_point(const OpParams& params, double seconds) {
 }
 
 int64_t bytes_moved(const OpParams& params) {
-  const Signature s = signature(params);
+  const Signature s = signature(measured_as(params));
   int64_t bytes = 0;
   const auto add = [&](const std::vector<Arg>& args, int64_t times) {
     for (const Arg& arg : args) bytes += times * element_count(arg.shape) * dtype_bytes(arg.type);
@@ -167,7 +177,8 @@ double CostModel::Line::at(double x) const {
 
 double CostModel::seconds(const OpParams& params) const { return pace_ * op_seconds(params); }
 
-double CostModel::op_seconds(const OpParams& params) const {
+double CostModel::op_seconds(const OpParams& given) const {
+  const OpParams params = measured_as(given);
   if (std::holds_alternative<Transfer>(params) || std::holds_alternative<Exchange>(params) ||
       std::holds_alternative<TakeSamples>(params)) {
     return 0;

@@ -142,6 +142,9 @@ class Planner {
     const auto step = [&] {
       std::vector<Program> programs;
       programs.push_back(write_step(spec_.config, made.step, *machine_.device));
+      if (leaves_updates(spec_.config, made.step)) {
+        programs.push_back(write_settle(spec_.config, made.step, *machine_.device));
+      }
       return programs;
     };
     if (!spec_.sampler) {

@@ -54,7 +54,8 @@ struct Owned {
 int64_t gradient_bytes(const Owned& owned, const Storage& storage, const Limits& limits) {
   int64_t bytes = 0;
   for (const ParamSpec* p : owned.trained) {
-    bytes += limits.aligned(p->count() * dtype_bytes(storage.gradient_of(*p)));
+    const int64_t n = element_count(storage.gradient_shape(*p));
+    bytes += limits.aligned(n * dtype_bytes(storage.gradient_of(*p)));
   }
   return bytes;
 }
@@ -120,10 +121,10 @@ double state_seconds(const DitConfig& config, const StepSpec& spec, const Choice
   double zeros = costs.seconds(Zero{1}), norms = 0;
   const Owned owned(config, spec, choices);
   for (const ParamSpec* p : owned.trained) {
-    const int64_t n = p->count();
-    const DType type = choices.storage.gradient_of(*p);
-    if (zeroing) zeros += costs.seconds(Zero{n, type});
-    norms += costs.seconds(SquaredNorm{n, 0, type});
+    const Storage& storage = choices.storage;
+    const int64_t n = element_count(storage.gradient_shape(*p));
+    if (zeroing) zeros += costs.seconds(Zero{n, storage.gradient_of(*p)});
+    norms += costs.seconds(norm_op(*p, storage, 0));
   }
   if (!update) return zeros;
   const auto trained = std::count_if(owned.all.begin(), owned.all.end(),

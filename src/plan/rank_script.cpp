@@ -17,9 +17,11 @@ constexpr bool is_one_of = (std::is_same_v<T, Types> || ...);
 Work work_of(const Op& op, const Program& program) {
   return std::visit(
       [&]<typename T>(const T&) {
-        if (is_one_of<T, SquaredNorm, ClipScale, AdamW, Lion, Adafactor, StructureSquares, Shrink>)
+        if (is_one_of<T, SquaredNorm, ClipScale, AdamW, Lion, Adafactor, StructureSquares, Shrink,
+                      LabelRowsNorm, LabelRowsUpdate, LabelRowsCatchUp>)
           return Work::update;
-        if (is_one_of<T, LinearBackwardParams, LabelEmbedBackward>) return Work::matrices;
+        if (is_one_of<T, LinearBackwardParams, LabelEmbedBackward, LabelRowsBackward, AddLabelRows>)
+          return Work::matrices;
         if (is_one_of<T, LinearBackwardInput, UnpatchifyBackward, SiluBackward, AdaLNBackward,
                       AddGatedBackward, QkNormBackward, AttentionBackward>)
           return Work::backward;

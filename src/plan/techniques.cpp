@@ -16,7 +16,8 @@ const std::vector<Technique>& techniques() {
       recompute_technique(),   micro_batches_technique(), order_technique(),
       release_technique(),     offload_technique(),       shard_technique(),
       stage_order_technique(), precision_technique(),     gradients_technique(),
-      moments_technique(),     average_technique(),       optimizer_technique()};
+      moments_technique(),     average_technique(),       label_rows_technique(),
+      optimizer_technique()};
   return kTechniques;
 }
 
@@ -98,9 +99,31 @@ void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
   }
 }
 
+// Of rows of the label table, by the names of both.
+void check_label_rows(const Decisions& d, const StepSpec& spec) {
+  if (!d.label_rows.value_or(false)) return;
+  const auto contradicts = [](const std::string& other, const std::string& why) {
+    fail(Exit::usage, fmt::format("--label-rows on contradicts {}: {}", other, why),
+         "leave --label-rows out");
+  };
+  if (!spec.update) contradicts("the gradients that are asked for", "they are the whole table's");
+  if (spec.optimizer != Optimizer::adamw) {
+    contradicts(
+        fmt::format("--optimizer {}", optimizers()[static_cast<size_t>(spec.optimizer)].name),
+        "only what AdamW does to a row can be done later");
+  }
+  if (d.moments.value_or(Moments::f32) == Moments::coded) {
+    contradicts("--moments 8bit", "rows share blocks of codes with each other");
+  }
+  if (d.shard.value_or(Shard::off) != Shard::off) {
+    contradicts("--shard", "every rank updates the rows that it reads by itself");
+  }
+}
+
 }  // namespace
 
 void check_decisions(const Decisions& d, const StepSpec& spec) {
+  check_label_rows(d, spec);
   const bool several = d.micro_batch && accumulates(spec, *d.micro_batch);
   const int64_t own = largest_segment(spec);
   if (d.micro_batch && *d.micro_batch > own) {

@@ -25,6 +25,7 @@ struct Decisions {
   std::optional<Optimizer> optimizer;
   std::optional<Shard> shard;
   std::optional<bool> late_matrices;
+  std::optional<bool> label_rows;
   std::set<std::string> allowed;
 
   bool allows(const std::string& word) const { return allowed.contains(word); }

@@ -248,4 +248,35 @@ Technique offload_technique() {
   return t;
 }
 
+// The gradient of the label table and its update, of the rows that a batch touches; others see
+// their updates when they are read. Where the user does not say: if few of the rows are touched,
+// and the table is much of the model.
+Technique label_rows_technique() {
+  Technique t{"label rows", Exactness::exact, "label-rows", "",
+              "of the label table, a gradient and an update of the rows that a batch touches"};
+  decide_by<bool>({{"on", true}, {"off", false}}, &Decisions::label_rows, t);
+  t.offer = [](const Choices& before, const SearchCase& c) {
+    const int64_t rows = c.config.classes + 1, touched = std::min(c.spec.batch, rows);
+    const bool can = c.config.classes > 0 && c.spec.update &&
+                     c.spec.optimizer == Optimizer::adamw && before.shard == Shard::off &&
+                     !before.offload.state;
+    const bool codes = c.decisions.moments.value_or(Moments::f32) == Moments::coded ||
+                       (!c.decisions.moments && c.decisions.allows("adam8"));
+    constexpr int64_t kFew = 8, kMuch = 16;
+    const bool pays =
+        touched * kFew <= rows && rows * c.config.width * kMuch >= parameter_count(c.config);
+    const bool wanted = c.decisions.label_rows.value_or(can && pays && !codes);
+    if (wanted && !can) return std::vector<Choices>();
+    std::vector<Choices> all = {before};
+    if (wanted) all[0].storage.label_rows = touched;
+    return all;
+  };
+  t.setting = [](const DitConfig& config, const StepSpec& spec) -> std::string {
+    const int64_t touched = spec.choices.storage.label_rows;
+    return touched > 0 ? fmt::format("{} of {}", touched, config.classes + 1) : "";
+  };
+  t.off = "off";
+  return t;
+}
+
 }  // namespace ebb

@@ -83,7 +83,8 @@ Technique moments_technique() {
   t.of_state = true;
   t.offer = [](const Choices& before, const SearchCase& c) {
     std::vector<Moments> values = {Moments::f32};
-    if (c.decisions.allows("adam8")) values.push_back(Moments::coded);
+    const bool whole = before.storage.label_rows == 0;  // blocks of codes are of several rows
+    if (c.decisions.allows("adam8") && whole) values.push_back(Moments::coded);
     const bool coded = optimizers()[static_cast<size_t>(c.spec.optimizer)].codes_moments;
     if (!c.spec.update || !coded) return std::vector<Choices>{before};
     return each_of<Moments>(before, values, c.decisions.moments,

@@ -15,6 +15,7 @@
 
 #include "base/rng.h"
 #include "program/dtype.h"
+#include "program/ops_label.h"
 #include "program/ops_update.h"
 
 namespace ebb {
@@ -137,20 +138,6 @@ struct TimeEmbed {
   int64_t B;
   Objective objective;
   double flops() const { return 20.0 * B * kTimeFeatures; }
-};
-
-// y (B), table (rows, D) -> e (B, D)
-struct LabelEmbed {
-  static constexpr const char* kName = "label_embed";
-  int64_t B, D, rows;
-  double flops() const { return 0; }
-};
-
-// de (B, D), y (B); updates dtable (rows, D)
-struct LabelEmbedBackward {
-  static constexpr const char* kName = "label_embed_backward";
-  int64_t B, D, rows;
-  double flops() const { return 1.0 * B * D; }
 };
 
 // ---- linear -----------------------------------------------------------------------------------
@@ -447,11 +434,12 @@ struct Exchange {
 using OpParams =
     std::variant<TakeSamples, ReadSamples, FillNormal, DrawTimes, DropLabels, Diffuse, FillTime,
                  Patchify, Unpatchify, UnpatchifyBackward, AddPositions, TimeEmbed, LabelEmbed,
-                 LabelEmbedBackward, Linear, LinearBackwardInput, LinearBackwardParams, Silu,
-                 SiluBackward, Gelu, Add, AddTo, Repeat, Zero, AdaLN, AdaLNBackward, AddGated,
-                 AddGatedBackward, QkNorm, QkNormBackward, Attention, AttentionBackward, DdpmLoss,
-                 FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW, Lion, Adafactor,
-                 StructureSquares, Shrink, LabelsAndNull, Guide, DiffusionStep, FlowStep,
-                 ColumnSums, Transfer, Exchange>;
+                 LabelEmbedBackward, LabelRowsBackward, AddLabelRows, LabelRowsNorm,
+                 LabelRowsUpdate, LabelRowsCatchUp, Linear, LinearBackwardInput,
+                 LinearBackwardParams, Silu, SiluBackward, Gelu, Add, AddTo, Repeat, Zero, AdaLN,
+                 AdaLNBackward, AddGated, AddGatedBackward, QkNorm, QkNormBackward, Attention,
+                 AttentionBackward, DdpmLoss, FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW,
+                 Lion, Adafactor, StructureSquares, Shrink, LabelsAndNull, Guide, DiffusionStep,
+                 FlowStep, ColumnSums, Transfer, Exchange>;
 
 }  // namespace ebb

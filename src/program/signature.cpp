@@ -2,22 +2,11 @@
 
 #include <utility>
 
+#include "program/signature_args.h"
+#include "program/signature_label.h"
+
 namespace ebb {
 namespace {
-
-Arg typed(DType type, const char* name, Shape shape) { return {name, type, std::move(shape)}; }
-Arg f32(const char* name, Shape shape) { return typed(DType::f32, name, std::move(shape)); }
-Arg i32(const char* name, Shape shape) { return {name, DType::i32, std::move(shape)}; }
-Arg f64(const char* name, Shape shape) { return {name, DType::f64, std::move(shape)}; }
-
-// An output that may take the place of any of these reads.
-Arg over(std::vector<int> reads, Arg arg) {
-  arg.over = std::move(reads);
-  return arg;
-}
-Arg f32_over(std::vector<int> reads, const char* name, Shape shape) {
-  return over(std::move(reads), f32(name, std::move(shape)));
-}
 
 // ---- samples ---------------------------------------------------------------------------------
 
@@ -78,14 +67,6 @@ Signature of(const AddPositions& op) {
 
 Signature of(const TimeEmbed& op) {
   return {{f32("t", {op.B})}, {f32("features", {op.B, kTimeFeatures})}, {}};
-}
-
-Signature of(const LabelEmbed& op) {
-  return {{i32("y", {op.B}), f32("table", {op.rows, op.D})}, {f32("e", {op.B, op.D})}, {}};
-}
-
-Signature of(const LabelEmbedBackward& op) {
-  return {{f32("de", {op.B, op.D}), i32("y", {op.B})}, {}, {f32("dtable", {op.rows, op.D})}};
 }
 
 // ---- linear -----------------------------------------------------------------------------------
@@ -256,9 +237,7 @@ Signature of(const SumLosses& op) { return {{f32("losses", {op.B})}, {}, {f32("t
 // ---- update -----------------------------------------------------------------------------------
 
 Signature of(const SquaredNorm& op) {
-  Arg norms = f64("norms", {op.slot + 1});
-  norms.or_more = true;
-  return {{typed(op.g, "g", {op.n})}, {norms}, {}};
+  return {{typed(op.g, "g", {op.n})}, {or_more(f64("norms", {op.slot + 1}))}, {}};
 }
 
 Signature of(const ClipScale& op) {

@@ -33,9 +33,7 @@ class ShapesOf {
                          embed[3]),
              kWanted);
     }
-    c.classes = has("y_embedder.embedding_table.weight")
-                    ? shape("y_embedder.embedding_table.weight", 2)[0] - 1
-                    : 0;
+    c.classes = has(kLabelTable) ? shape(kLabelTable, 2)[0] - 1 : 0;
     c.image_size = image_size(c);
     c.objective = said_.objective;
     c.learn_sigma = learns_sigma(c);

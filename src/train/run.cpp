@@ -169,18 +169,19 @@ bool TrainingRun::ended_well() const {
   return skipped_in_a_row_ < kMostInARow && (updates_ > 0 || done_ == 0);
 }
 
-void TrainingRun::save(const std::filesystem::path& path) const {
+void TrainingRun::save(const std::filesystem::path& path) {
   save_checkpoint(path,
                   {done_, done_ * o_.step.batch, o_.seed, o_.config, source_.info().pixels,
                    o_.settings, optimizers()[static_cast<size_t>(o_.step.optimizer)].name,
                    storage_text(planned_.step.choices.storage), updates_, scale_.saved(),
                    scale_.clean_steps(), data_, average_start_, pruned_, pruning_},
-                  session_.state(), ranks_ ? &*ranks_ : nullptr);
+                  state(), ranks_ ? &*ranks_ : nullptr);
 }
 
 Drawn TrainingRun::draw(int64_t count, const Drawer::LabelOf& label_of, uint64_t seed,
                         const Drawer::Take& take, const Drawer::Stop& stop,
                         const Drawer::Watch& watch) {
+  session_.settle();
   Drawer drawer(planned_.plans, *planned_.sampler, o_.config, session_.device(), session_.memory(),
                 ranks_ ? &ranks_->peers : nullptr);
   const Drawn drawn =

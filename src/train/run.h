@@ -52,7 +52,7 @@ class TrainingRun {
   const RankSeconds& step_seconds() const { return step_seconds_; }
 
   // Writes weights, moments, average and counters, atomically.
-  void save(const std::filesystem::path& path) const;
+  void save(const std::filesystem::path& path);
 
   // As Drawer::draw, with what was planned for it; over ranks as SharedDrawing::draw.
   Drawn draw(int64_t count, const Drawer::LabelOf& label_of, uint64_t seed,
@@ -71,7 +71,7 @@ class TrainingRun {
   const LossScale& loss_scale() const { return scale_; }
   int64_t peak_bytes() const { return std::max(session_.step().peak_bytes(), drawn_peak_); }
   const DataRecord& data() const { return data_; }
-  State& state() { return session_.state(); }
+  State& state() { return session_.settled(); }
   const PlannedRun& planned() const { return planned_; }
 
  private:

@@ -1,6 +1,7 @@
 // What a planned run holds while it lives: its memory, its state and its step.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "plan/planned_run.h"
@@ -19,7 +20,10 @@ class Session {
         device_(*machine.device),
         memory_(planned.plans, machine),
         step_(planned.step_plan(), device_, memory_, mode),
-        state_(planned.step_plan(), memory_, config, planned.step) {}
+        state_(planned.step_plan(), memory_, config, planned.step) {
+    if (!leaves_updates(config, planned.step)) return;
+    settle_.emplace(planned.plans.at(kSettleProgram), device_, memory_, mode);
+  }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -31,6 +35,14 @@ class Session {
   const Executor& step() const { return step_; }
   State& state() { return state_; }
   const State& state() const { return state_; }
+  // Carries out what steps have left for later. No step is under way.
+  void settle() {
+    if (settle_) settle_->run({});
+  }
+  State& settled() {
+    settle();
+    return state_;
+  }
 
   // Random weights by the seed, and the average at them: those that are here, each with the same
   // bits on whichever rank it is. Moments are zero from the start.
@@ -53,6 +65,7 @@ class Session {
   const Device& device_;
   RunMemory memory_;
   Executor step_;
+  std::optional<Executor> settle_;
   State state_;
 };
 

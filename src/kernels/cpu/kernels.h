@@ -20,6 +20,11 @@ void run(const AddPositions& op, const Call& call);
 void run(const TimeEmbed& op, const Call& call);
 void run(const LabelEmbed& op, const Call& call);
 void run(const LabelEmbedBackward& op, const Call& call);
+void run(const LabelRowsBackward& op, const Call& call);
+void run(const AddLabelRows& op, const Call& call);
+void run(const LabelRowsNorm& op, const Call& call);
+void run(const LabelRowsUpdate& op, const Call& call);
+void run(const LabelRowsCatchUp& op, const Call& call);
 void run(const Linear& op, const Call& call);
 void run(const LinearBackwardInput& op, const Call& call);
 void run(const LinearBackwardParams& op, const Call& call);
@@ -61,6 +66,8 @@ template <typename AnyOp>
 int64_t scratch(const AnyOp&) {
   return 0;
 }
+int64_t scratch(const LabelRowsNorm& op);
+int64_t scratch(const LabelRowsCatchUp& op);
 int64_t scratch(const Linear& op);
 int64_t scratch(const LinearBackwardInput& op);
 int64_t scratch(const LinearBackwardParams& op);

@@ -1,6 +1,8 @@
 #include <cmath>
 
+#include "kernels/cpu/adam.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/norm_chunks.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/parameter.h"
 #include "kernels/moment_code.h"
@@ -9,32 +11,14 @@ namespace ebb::cpu {
 
 namespace {
 
-constexpr int64_t kNormChunk = 8192;  // elements summed into one partial result
-int64_t norm_chunks(int64_t n) { return (n + kNormChunk - 1) / kNormChunk; }
-
-template <typename S>
-void add_square(double& sum, S x) {
-  const auto wide = static_cast<double>(x);
-  sum = std::fma(wide, wide, sum);
-}
-
 template <typename S>
 void squared_norm(const SquaredNorm& op, const Call& call) {
   const S* g = call.read<S>(0);
   auto* partial = reinterpret_cast<double*>(call.scratch.data());
   parallel_range(norm_chunks(op.n), 1, kNormChunk, [&](int64_t begin, int64_t end) {
     for (int64_t chunk = begin; chunk < end; ++chunk) {
-      constexpr int kSums = 32;  // side by side: each waits for its own last addition
-      double lanes[kSums] = {};
-      const int64_t last = std::min(op.n, (chunk + 1) * kNormChunk);
-      int64_t i = chunk * kNormChunk;
-      for (; i + kSums <= last; i += kSums) {
-        for (int l = 0; l < kSums; ++l) add_square(lanes[l], g[i + l]);
-      }
-      for (; i < last; ++i) add_square(lanes[0], g[i]);
-      double total = 0;
-      for (const double lane : lanes) total += lane;
-      partial[chunk] = total;
+      const int64_t first = chunk * kNormChunk;
+      partial[chunk] = chunk_squares(g + first, std::min(op.n - first, kNormChunk));
     }
   });
   double total = 0;
@@ -63,56 +47,19 @@ void run(const ClipScale& op, const Call& call) {
 
 namespace {
 
-// A block of elements in fp32: where they lie, or widened.
-struct Block {
-  const float* g;
-  float *w, *m, *v;
-  float* ema;  // or null
-  int64_t n;
-};
-
-struct Rates {
-  Vec factor, beta2, share1, share2, eps, keep, rate, correct2, ema_share;
-  Rates(const AdamW& op, const Call& call)
-      : factor(splat(call.read(1)[1])),
-        beta2(splat(static_cast<float>(op.beta2))),
-        share1(splat(static_cast<float>(1 - op.beta1))),
-        share2(splat(static_cast<float>(1 - op.beta2))),
-        eps(splat(static_cast<float>(op.eps))),
-        keep(splat(static_cast<float>(1 - call.scalars->lr * op.decay))),
-        rate(splat(call.scalars->lr / call.scalars->bias1)),
-        correct2(splat(1.0f / std::sqrt(call.scalars->bias2))),
-        ema_share(splat(static_cast<float>(1 - call.scalars->ema_decay))) {}
-};
-
-// One pass over w, m, v and, where there is one, the average.
-template <bool kAveraged>
-void update(const Block& b, const Rates& r) {
-  for_lanes(0, b.n, [&](int64_t i, auto get, auto put) {
-    const Vec grad = get(b.g + i) * r.factor;
-    const Vec first = multiply_add(r.share1, grad - get(b.m + i), get(b.m + i));
-    const Vec second = multiply_add(r.beta2, get(b.v + i), r.share2 * grad * grad);
-    const Vec step = r.rate * first / multiply_add(sqrt(second), r.correct2, r.eps);
-    const Vec next = multiply_less(get(b.w + i), r.keep, step);
-    put(b.m + i, first);
-    put(b.v + i, second);
-    put(b.w + i, next);
-    if constexpr (kAveraged) {
-      put(b.ema + i, multiply_add(r.ema_share, next - get(b.ema + i), get(b.ema + i)));
-    }
-  });
-}
-
 // The tensors of one update, and a block of each on its way through fp32.
 class AdamBlocks {
  public:
   AdamBlocks(const AdamW& op, const Call& call)
-      : op_(op), call_(call), rates_(op, call), parameter_(op, call, is_coded() ? 4 : 2) {}
+      : op_(op),
+        call_(call),
+        rates_(op, call.read(1)[1], *call.scalars),
+        parameter_(op, call, is_coded() ? 4 : 2) {}
 
   void run(int64_t first, int64_t n) const {
     alignas(64) float g[kMomentBlock], w[kMomentBlock], m[kMomentBlock], v[kMomentBlock],
         ema[kMomentBlock];
-    Block b{nullptr, nullptr, nullptr, nullptr, nullptr, n};
+    AdamBlock b{nullptr, nullptr, nullptr, nullptr, nullptr, n};
     b.g = parameter_.gradient(g, first, n);
     b.w = parameter_.weight(w, first, n);
     if (is_coded()) {
@@ -125,7 +72,7 @@ class AdamBlocks {
       b.v = call_.update(parameter_.first_own() + 1) + first;
     }
     if (parameter_.averages()) b.ema = parameter_.average(ema, first, n);
-    b.ema != nullptr ? update<true>(b, rates_) : update<false>(b, rates_);
+    adam(b, rates_);
     parameter_.put_weight(b.w, first, n);
     if (is_coded()) encode(b, first);
     if (b.ema != nullptr) parameter_.put_average(b.ema, first, n);
@@ -139,7 +86,7 @@ class AdamBlocks {
     const int codes = parameter_.first_own() + moment;
     return {call_.update<uint8_t>(codes) + first, call_.update(codes + 2) + first / kMomentBlock};
   }
-  void encode(const Block& b, int64_t first) const {
+  void encode(const AdamBlock& b, int64_t first) const {
     for_lanes(0, b.n, [&](int64_t i, auto get, auto put) { put(b.v + i, sqrt(get(b.v + i))); });
     uint32_t words[kRandomWords];
     parameter_.random(words, Stream::moment_rounding, first);
@@ -150,7 +97,7 @@ class AdamBlocks {
 
   const AdamW& op_;
   const Call& call_;
-  const Rates rates_;
+  const AdamRates rates_;
   const Parameter<AdamW> parameter_;
 };
 
