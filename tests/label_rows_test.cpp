@@ -224,8 +224,11 @@ TEST_F(CliLabelRows, FourRanksHaveTheirBits) {
 }
 
 TEST_F(CliLabelRows, AreRefusedByNameWhereTheyCannotBe) {
-  for (const auto& [flag, word] : std::vector<std::pair<std::string, std::string>>{
-           {"--optimizer", "lion"}, {"--moments", "8bit"}, {"--label-rows", "some"}}) {
+  for (const auto& [flag, word] :
+       std::vector<std::pair<std::string, std::string>>{{"--optimizer", "lion"},
+                                                        {"--moments", "8bit"},
+                                                        {"--classes", "0"},
+                                                        {"--label-rows", "some"}}) {
     Args flags = rows("on") + Args{flag, word};
     const Result r = run(training("no", settings(2) + flags));
     EXPECT_EQ(r.code, 2) << r.story();

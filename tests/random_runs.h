@@ -80,7 +80,7 @@ inline StepSpec random_step(Random& random, int most_batch) {
 }
 
 // Each wish alone, together with others, or none; those that contradict each other are drawn again.
-inline Decisions random_forced(Random& random, const StepSpec& spec) {
+inline Decisions random_forced(Random& random, const DitConfig& config, const StepSpec& spec) {
   while (true) {
     Decisions f;
     const auto wished = [&] { return pick(random, 3) == 0; };
@@ -88,8 +88,9 @@ inline Decisions random_forced(Random& random, const StepSpec& spec) {
     if (wished()) f.layer_major = pick(random, 2) == 0;
     if (wished()) f.release = pick(random, 2) == 0;
     if (wished()) f.keep = random_keep(random);
+    if (wished()) f.label_rows = pick(random, 2) == 0;
     try {
-      check_decisions(f, spec);
+      check_decisions(f, config, spec);
       return f;
     } catch (const Error&) {
     }
@@ -98,7 +99,7 @@ inline Decisions random_forced(Random& random, const StepSpec& spec) {
 
 inline RandomRun random_run(Random& random, int most_batch, int most_depth = 8) {
   RandomRun run{random_config(random, most_depth), random_step(random, most_batch), {}};
-  run.decisions = random_forced(random, run.step);
+  run.decisions = random_forced(random, run.config, run.step);
   return run;
 }
 

@@ -153,7 +153,7 @@ std::vector<Choices> every_choice(const SearchCase& c) {
 
 std::vector<Candidate> step_candidates(const DitConfig& config, const StepSpec& spec,
                                        const Decisions& decisions, const Machine& machine) {
-  check_decisions(decisions, spec);
+  check_decisions(decisions, config, spec);
   check_countable(config, spec.batch);
   const SearchCase c{config, spec, decisions, machine};
   Fronts fronts(machine);

@@ -190,7 +190,7 @@ std::vector<Candidate> staged_candidates(const DitConfig& config, const StepSpec
                      config.depth()),
          "each stage has at least one block");
   }
-  check_decisions(decisions, spec);
+  check_decisions(decisions, config, spec);
   return StagedSearch({config, spec, decisions, machine}, arena_bytes).find();
 }
 

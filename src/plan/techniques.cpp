@@ -100,12 +100,13 @@ void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
 }
 
 // Of rows of the label table, by the names of both.
-void check_label_rows(const Decisions& d, const StepSpec& spec) {
+void check_label_rows(const Decisions& d, const DitConfig& config, const StepSpec& spec) {
   if (!d.label_rows.value_or(false)) return;
   const auto contradicts = [](const std::string& other, const std::string& why) {
     fail(Exit::usage, fmt::format("--label-rows on contradicts {}: {}", other, why),
          "leave --label-rows out");
   };
+  if (config.classes == 0) contradicts("--classes 0", "there are no labels");
   if (!spec.update) contradicts("the gradients that are asked for", "they are the whole table's");
   if (spec.optimizer != Optimizer::adamw) {
     contradicts(
@@ -122,8 +123,8 @@ void check_label_rows(const Decisions& d, const StepSpec& spec) {
 
 }  // namespace
 
-void check_decisions(const Decisions& d, const StepSpec& spec) {
-  check_label_rows(d, spec);
+void check_decisions(const Decisions& d, const DitConfig& config, const StepSpec& spec) {
+  check_label_rows(d, config, spec);
   const bool several = d.micro_batch && accumulates(spec, *d.micro_batch);
   const int64_t own = largest_segment(spec);
   if (d.micro_batch && *d.micro_batch > own) {

@@ -91,7 +91,7 @@ const std::vector<Technique>& techniques();
 std::vector<AllowWord> allow_words();
 
 // Fails with Exit::usage, naming both, when two of them contradict each other.
-void check_decisions(const Decisions& decisions, const StepSpec& spec);
+void check_decisions(const Decisions& decisions, const DitConfig& config, const StepSpec& spec);
 
 // Each counts as if the step took kReluctance longer with it, so that it is used only where it is
 // worth that much.

@@ -276,6 +276,9 @@ Technique label_rows_technique() {
     return touched > 0 ? fmt::format("{} of {}", touched, config.classes + 1) : "";
   };
   t.off = "off";
+  t.rows = [](int64_t) -> std::vector<ComparedRow> {
+    return {{"label rows", {{"label-rows", "on"}}, "a sparse gradient: for many classes"}};
+  };
   return t;
 }
 
