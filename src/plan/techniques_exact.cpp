@@ -249,8 +249,8 @@ Technique offload_technique() {
 }
 
 // The gradient of the label table and its update, of the rows that a batch touches; others see
-// their updates when they are read. Where the user does not say: if few of the rows are touched,
-// and the table is much of the model.
+// their updates when they are read. Where the user does not say it is only looked at if few of the
+// rows are touched, and the table is much of the model.
 Technique label_rows_technique() {
   Technique t{"label rows", Exactness::exact, "label-rows", "",
               "of the label table, a gradient and an update of the rows that a batch touches"};
@@ -265,10 +265,13 @@ Technique label_rows_technique() {
     constexpr int64_t kFew = 8, kMuch = 16;
     const bool pays =
         touched * kFew <= rows && rows * c.config.width * kMuch >= parameter_count(c.config);
-    const bool wanted = c.decisions.label_rows.value_or(can && pays && !codes);
-    if (wanted && !can) return std::vector<Choices>();
-    std::vector<Choices> all = {before};
-    if (wanted) all[0].storage.label_rows = touched;
+    const auto decided = c.decisions.label_rows;
+    std::vector<Choices> all;
+    if (!decided.value_or(false)) all.push_back(before);
+    if (can && decided.value_or(pays && !codes)) {
+      all.push_back(before);
+      all.back().storage.label_rows = touched;
+    }
     return all;
   };
   t.setting = [](const DitConfig& config, const StepSpec& spec) -> std::string {
