@@ -63,7 +63,9 @@ inline Column random_column(int64_t count, Random& random, double scale = 1) {
 
 // What is in a buffer before an op sets it: no result can contain it, so what stays was not set.
 inline Column unset_column(const Arg& arg) {
-  const double mark = arg.type == DType::i32 ? -1.0 : std::numeric_limits<double>::quiet_NaN();
+  const double mark = arg.type == DType::i32  ? -1.0
+                      : arg.type == DType::u8 ? 0.0  // bytes have no such mark
+                                              : std::numeric_limits<double>::quiet_NaN();
   return Column(element_count(arg.shape), mark);
 }
 
@@ -262,6 +264,36 @@ inline void suit(const LabelRowsUpdate& op, OpValues<double>& v, Random& random)
 inline void suit(const LabelRowsCatchUp& op, OpValues<double>& v, Random& random) {
   if (op.B > 0) v.reads[0] = random_labels(op.B, op.rows, random);
   suit_table(op, v, random);
+}
+
+// A gate that is open: the norm, and a factor that clips.
+inline const Column kOpenGate = {1.75, 0.625};
+
+inline void suit(const EncodeBf16Feedback&, OpValues<double>& v, Random&) {
+  v.reads[1] = kOpenGate;
+}
+
+inline void suit(const AddInt8& op, OpValues<double>& v, Random& random) {
+  v.reads[0] = random_labels(op.n, 256, random);
+}
+
+inline void suit(const EncodeTopK&, OpValues<double>& v, Random&) { v.reads[1] = kOpenGate; }
+
+inline void suit(const AddTopK& op, OpValues<double>& v, Random& random) {
+  Column all(static_cast<size_t>(op.n));
+  std::iota(all.begin(), all.end(), 0.0);
+  std::shuffle(all.begin(), all.end(), random);
+  v.reads[0].assign(all.begin(), all.begin() + op.k);
+  std::sort(v.reads[0].begin(), v.reads[0].end());
+}
+
+inline void suit(const PowerProject&, OpValues<double>& v, Random&) { v.reads[1] = kOpenGate; }
+inline void suit(const PowerBack&, OpValues<double>& v, Random&) { v.reads[0] = kOpenGate; }
+inline void suit(const PowerSum&, OpValues<double>& v, Random&) { v.reads[0] = kOpenGate; }
+inline void suit(const SignEncode&, OpValues<double>& v, Random&) { v.reads[1] = kOpenGate; }
+
+inline void suit(const SignAdd& op, OpValues<double>& v, Random& random) {
+  v.reads[0] = random_labels(sign_bytes(op.n), 256, random);
 }
 
 inline OpValues<double> make_inputs(const OpParams& params, Random& random, double scale) {

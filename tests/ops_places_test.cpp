@@ -50,6 +50,12 @@ std::vector<RowOp> row_ops() {
       {LabelEmbedBackward{7, kD, 3}, kD},
       {LabelRowsCatchUp{5, 9, kD, adam}, kD},
       {ColumnSums{3, 7, kD}, kD},
+      {EncodeBf16{kN}, kN},
+      {EncodeBf16Feedback{kN}, kN},
+      {AddBf16{kN, true}, kN},
+      {PowerProject{7, kN, 3}, kN},
+      {PowerBack{7, kN, 1}, kN},
+      {PowerSum{7, kN, 1}, kN},
   };
   for (const DType type : {DType::f32, kBf16, DType::f16}) {
     const std::vector<RowOp> stored = {{Gelu{kN, type}, kN},

@@ -77,7 +77,21 @@ std::vector<OpParams> cut_ops() {
           Guide{5, 6, 700, 3},
           DiffusionStep{5, 3, 700, true, true, true},
           FlowStep{5, 3, 1200, true, true, 0},
-          ColumnSums{3, 70, 101}};
+          ColumnSums{3, 70, 101},
+          EncodeBf16{kMany},
+          EncodeBf16Feedback{kMany},
+          AddBf16{kMany, true},
+          EncodeInt8{kMany, 3},
+          AddInt8{kMany},
+          EncodeTopK{100'003, 5000, false, 3},
+          EncodeTopK{kMany, 5000, true, 3},
+          AddTopK{kMany, 5000},
+          PowerProject{150, 201, 5},
+          Orthonormalize{1001, 30},
+          PowerBack{150, 201, 5},
+          PowerSum{150, 201, 5},
+          SignEncode{100'003},
+          SignAdd{100'003}};
 }
 
 // Ops that take one number a sample, or add rows in the order of the samples: one thread does them.

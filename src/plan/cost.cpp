@@ -45,6 +45,18 @@ Place place(const AttentionBackward& op) { return attention_place(op); }
 Place place(const LabelEmbed& op) { return label_place(op); }
 Place place(const LabelEmbedBackward& op) { return label_place(op); }
 
+// A pass over the matrix, in which each element meets R numbers.
+template <typename AnyOp>
+Place power_place(const AnyOp& op) {
+  return {static_cast<double>(op.R), static_cast<double>(op.N * op.K), 1};
+}
+Place place(const PowerProject& op) { return power_place(op); }
+Place place(const PowerBack& op) { return power_place(op); }
+Place place(const PowerSum& op) { return power_place(op); }
+Place place(const Orthonormalize& op) {
+  return {static_cast<double>(op.R * op.R), static_cast<double>(op.N), 1};
+}
+
 Place place_of(const OpParams& params) {
   return std::visit([](const auto& op) { return place(op); }, params);
 }
@@ -67,6 +79,7 @@ bool is_narrow(const LinearBackwardInput& op) { return op.dy == DType::bf16; }
 bool is_narrow(const LinearBackwardParams& op) { return op.dy == DType::bf16; }
 bool is_narrow(const AdamW& op) { return op.moments == Moments::coded; }
 bool is_narrow(const Lion& op) { return op.moments == Moments::coded; }
+bool is_narrow(const EncodeTopK& op) { return op.random; }  // another kernel: it searches nothing
 
 // Elements of a gelu, or of its slope, at the end of a product.
 template <typename AnyOp>

@@ -20,7 +20,10 @@ Work work_of(const Op& op, const Program& program) {
         if (is_one_of<T, SquaredNorm, ClipScale, AdamW, Lion, Adafactor, StructureSquares, Shrink,
                       LabelRowsNorm, LabelRowsUpdate, LabelRowsCatchUp>)
           return Work::update;
-        if (is_one_of<T, LinearBackwardParams, LabelEmbedBackward, LabelRowsBackward, AddLabelRows>)
+        if (is_one_of<T, LinearBackwardParams, LabelEmbedBackward, LabelRowsBackward, AddLabelRows,
+                      EncodeBf16, EncodeBf16Feedback, AddBf16, EncodeInt8, AddInt8, EncodeTopK,
+                      AddTopK, PowerProject, Orthonormalize, PowerBack, PowerSum, SignEncode,
+                      SignAdd>)
           return Work::matrices;
         if (is_one_of<T, LinearBackwardInput, UnpatchifyBackward, SiluBackward, AdaLNBackward,
                       AddGatedBackward, QkNormBackward, AttentionBackward>)

@@ -15,6 +15,7 @@
 
 #include "base/rng.h"
 #include "program/dtype.h"
+#include "program/ops_exchange.h"
 #include "program/ops_label.h"
 #include "program/ops_update.h"
 
@@ -431,15 +432,15 @@ struct Exchange {
   double flops() const { return 0; }
 };
 
-using OpParams =
-    std::variant<TakeSamples, ReadSamples, FillNormal, DrawTimes, DropLabels, Diffuse, FillTime,
-                 Patchify, Unpatchify, UnpatchifyBackward, AddPositions, TimeEmbed, LabelEmbed,
-                 LabelEmbedBackward, LabelRowsBackward, AddLabelRows, LabelRowsNorm,
-                 LabelRowsUpdate, LabelRowsCatchUp, Linear, LinearBackwardInput,
-                 LinearBackwardParams, Silu, SiluBackward, Gelu, Add, AddTo, Repeat, Zero, AdaLN,
-                 AdaLNBackward, AddGated, AddGatedBackward, QkNorm, QkNormBackward, Attention,
-                 AttentionBackward, DdpmLoss, FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW,
-                 Lion, Adafactor, StructureSquares, Shrink, LabelsAndNull, Guide, DiffusionStep,
-                 FlowStep, ColumnSums, Transfer, Exchange>;
+using OpParams = std::variant<
+    TakeSamples, ReadSamples, FillNormal, DrawTimes, DropLabels, Diffuse, FillTime, Patchify,
+    Unpatchify, UnpatchifyBackward, AddPositions, TimeEmbed, LabelEmbed, LabelEmbedBackward,
+    LabelRowsBackward, AddLabelRows, LabelRowsNorm, LabelRowsUpdate, LabelRowsCatchUp, Linear,
+    LinearBackwardInput, LinearBackwardParams, Silu, SiluBackward, Gelu, Add, AddTo, Repeat, Zero,
+    AdaLN, AdaLNBackward, AddGated, AddGatedBackward, QkNorm, QkNormBackward, Attention,
+    AttentionBackward, DdpmLoss, FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW, Lion,
+    Adafactor, StructureSquares, Shrink, LabelsAndNull, Guide, DiffusionStep, FlowStep, ColumnSums,
+    EncodeBf16, EncodeBf16Feedback, AddBf16, EncodeInt8, AddInt8, EncodeTopK, AddTopK, PowerProject,
+    Orthonormalize, PowerBack, PowerSum, SignEncode, SignAdd, Transfer, Exchange>;
 
 }  // namespace ebb

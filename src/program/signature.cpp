@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "program/signature_args.h"
+#include "program/signature_exchange.h"
 #include "program/signature_label.h"
 
 namespace ebb {

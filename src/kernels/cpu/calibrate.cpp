@@ -87,6 +87,20 @@ void add_attention_shapes(std::vector<OpParams>& shapes) {
   }
 }
 
+// Matrices that are exchanged as products of two with so many columns.
+void add_power_shapes(std::vector<OpParams>& shapes) {
+  for (const int64_t R : {4, 16, 64}) {
+    for (const auto& [narrow, wide] : {std::pair<int64_t, int64_t>{128, 512}, {768, 3072}}) {
+      for (const auto& [N, K] : {std::pair{narrow, wide}, std::pair{wide, narrow}}) {
+        shapes.push_back(PowerProject{N, K, R});
+        shapes.push_back(PowerBack{N, K, R});
+        shapes.push_back(PowerSum{N, K, R});
+      }
+      shapes.push_back(Orthonormalize{wide, R});
+    }
+  }
+}
+
 // Everything else, on about n elements each.
 void add_other_shapes(std::vector<OpParams>& shapes, int64_t n) {
   constexpr int64_t D = 384, C = 4;
@@ -131,6 +145,9 @@ void add_other_shapes(std::vector<OpParams>& shapes, int64_t n) {
       DiffusionStep{images, C, pixels, true, true, true},
       FlowStep{images, C, pixels, true, true, 0},
       ColumnSums{B, T, D},
+      EncodeInt8{n, 0},
+      EncodeTopK{n, std::max<int64_t>(1, n / 100), false, 0},
+      EncodeTopK{n, std::max<int64_t>(1, n / 100), true, 0},
   };
   shapes.insert(shapes.end(), more.begin(), more.end());
 }
@@ -201,6 +218,7 @@ std::vector<OpParams> calibration_shapes() {
   add_linear_shapes(shapes);
   add_attention_shapes(shapes);
   add_narrow_shapes(shapes);
+  add_power_shapes(shapes);
   for (const int64_t n : {384, 24'576, 196'608, 1'572'864}) add_other_shapes(shapes, n);
   for (const int64_t B : {1, 64}) add_sample_shapes(shapes, B);
   return shapes;

@@ -1,21 +1,10 @@
 #include <cstring>
 
+#include "kernels/cpu/each_lane.h"
 #include "kernels/cpu/gelu.h"
 #include "kernels/cpu/kernels.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/vec.h"
 
 namespace ebb::cpu {
-
-namespace {
-
-// body over the lanes of [0, n), split over threads at whole vectors.
-template <typename Body>
-void each_lane(int64_t n, Body body) {
-  parallel_range(n, 4096, 1, [&](int64_t begin, int64_t end) { for_lanes(begin, end, body); });
-}
-
-}  // namespace
 
 void run(const Silu& op, const Call& call) {
   const float* x = call.read(0);

@@ -58,6 +58,19 @@ void run(const Guide& op, const Call& call);
 void run(const DiffusionStep& op, const Call& call);
 void run(const FlowStep& op, const Call& call);
 void run(const ColumnSums& op, const Call& call);
+void run(const EncodeBf16& op, const Call& call);
+void run(const EncodeBf16Feedback& op, const Call& call);
+void run(const AddBf16& op, const Call& call);
+void run(const EncodeInt8& op, const Call& call);
+void run(const AddInt8& op, const Call& call);
+void run(const EncodeTopK& op, const Call& call);
+void run(const AddTopK& op, const Call& call);
+void run(const PowerProject& op, const Call& call);
+void run(const Orthonormalize& op, const Call& call);
+void run(const PowerBack& op, const Call& call);
+void run(const PowerSum& op, const Call& call);
+void run(const SignEncode& op, const Call& call);
+void run(const SignAdd& op, const Call& call);
 [[noreturn]] void run(const Transfer& op, const Call& call);  // a file is not this device's,
 [[noreturn]] void run(const Exchange& op, const Call& call);  // nor is another rank
 
@@ -80,6 +93,12 @@ int64_t scratch(const SquaredNorm& op);
 int64_t scratch(const Adafactor& op);
 int64_t scratch(const StructureSquares& op);
 int64_t scratch(const Shrink& op);
+int64_t scratch(const EncodeTopK& op);
+int64_t scratch(const PowerProject& op);
+int64_t scratch(const Orthonormalize& op);
+int64_t scratch(const PowerBack& op);
+int64_t scratch(const PowerSum& op);
+int64_t scratch(const SignEncode& op);
 
 // Of any op, with the team's threads.
 void run_op(const OpParams& params, const Call& call);

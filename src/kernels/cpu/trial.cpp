@@ -61,7 +61,8 @@ Trial::Trial(const OpParams& params) : params_(params), signature_(signature(par
 
 bool Trial::has_left(const Arg& arg) const {
   using Name = std::string_view;
-  constexpr Name kAlways[] = {"w", "low", "dw", "m", "v", "ema", "table", "dtable", "u"};
+  constexpr Name kAlways[] = {"w",   "low",   "dw",     "m", "v",
+                              "ema", "table", "dtable", "u", "residual"};
   constexpr std::pair<Name, Name> kOfSome[] = {
       {Zero::kName, "x"},
       {SquaredNorm::kName, "g"},
@@ -75,6 +76,9 @@ bool Trial::has_left(const Arg& arg) const {
       {QkNormBackward::kName, "qkv"},
       {AttentionBackward::kName, "qkv"},
       {AttentionBackward::kName, "o"},
+      {EncodeInt8::kName, "g"},
+      {EncodeTopK::kName, "g"},
+      {PowerProject::kName, "g"},
   };
   const Name op = std::visit([](const auto& each) { return each.kName; }, params_);
   return std::find(std::begin(kAlways), std::end(kAlways), arg.name) != std::end(kAlways) ||

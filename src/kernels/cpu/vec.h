@@ -106,6 +106,16 @@ inline Vec as_stored(Vec v) {
   }
 }
 
+// A bit for each lane of a comparison's result: 1 where it is true, the first lane's the lowest.
+inline uint32_t lane_bits(VecI truth) {
+#if defined(__AVX512F__)
+  const auto lanes = as_bits<__m512i>(truth);
+  return _mm512_mask_test_epi32_mask(0xFFFF, lanes, lanes);
+#else
+  return static_cast<uint32_t>(_mm256_movemask_ps(as_bits<__m256>(truth)));
+#endif
+}
+
 // The first n < kLanes elements; the other lanes are 0.
 template <typename S>
 inline Vec load_part(const S* p, int64_t n) {

@@ -1,0 +1,109 @@
+// Gradients as their signs and one magnitude.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "kernels/cpu/exchange_gate.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/norm_chunks.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vec.h"
+
+namespace ebb::cpu {
+
+namespace {
+
+static_assert(kLanes % 8 == 0 && kNormChunk % kLanes == 0, "no byte of signs is of two vectors");
+
+// Signs of a vector whose first element is i, of n.
+int64_t bytes_of(int64_t i, int64_t n) { return std::min<int64_t>(kLanes / 8, sign_bytes(n - i)); }
+
+void put_signs(uint8_t* bits, int64_t i, int64_t n, uint32_t signs) {
+  if (n - i < kLanes) signs &= (1u << (n - i)) - 1;
+  std::memcpy(bits + i / 8, &signs, bytes_of(i, n));
+}
+
+uint32_t get_signs(const uint8_t* bits, int64_t i, int64_t n) {
+  uint32_t signs = 0;
+  std::memcpy(&signs, bits + i / 8, bytes_of(i, n));
+  return signs;
+}
+
+// x where the sign is 1, else -x.
+Vec signed_by(uint32_t signs, Vec x) {
+  VecU lane;
+  for (int i = 0; i < kLanes; ++i) lane[i] = static_cast<uint32_t>(i);
+  const VecU minus = (~(VecU{} + signs) >> lane & 1) << 31;
+  return as_bits<Vec>(as_bits<VecU>(x) ^ minus);
+}
+
+double sum_of_magnitudes(const float* x, int64_t n) {
+  constexpr int kSums = 32;  // side by side: each waits for its own last addition
+  double lanes[kSums] = {};
+  int64_t i = 0;
+  for (; i + kSums <= n; i += kSums) {
+    for (int lane = 0; lane < kSums; ++lane) lanes[lane] += std::fabs(x[i + lane]);
+  }
+  for (; i < n; ++i) lanes[0] += std::fabs(x[i]);
+  double total = 0;
+  for (const double lane : lanes) total += lane;
+  return total;
+}
+
+// body(chunk, its first element, the one after its last) for all of n elements.
+template <typename Body>
+void each_chunk(int64_t n, Body body) {
+  parallel_range(norm_chunks(n), 1, kNormChunk, [&](int64_t begin, int64_t end) {
+    for (int64_t chunk = begin; chunk < end; ++chunk) {
+      body(chunk, chunk * kNormChunk, std::min(n, (chunk + 1) * kNormChunk));
+    }
+  });
+}
+
+}  // namespace
+
+int64_t scratch(const SignEncode& op) { return norm_chunks(op.n) * 8; }
+
+void run(const SignEncode& op, const Call& call) {
+  const float* x = call.read(0);
+  const Gate gate(call.read(1));
+  auto* bits = call.write<uint8_t>(0);
+  float* y = call.update(0);
+  if (!gate.is_open) {
+    std::fill_n(bits, sign_bytes(op.n), uint8_t{0});
+    call.write(1)[0] = kNotANumber;
+    return;
+  }
+  auto* partial = reinterpret_cast<double*>(call.scratch.data());
+  const Vec factor = splat(gate.factor);
+  each_chunk(op.n, [&](int64_t chunk, int64_t begin, int64_t end) {
+    for_lanes(begin, end, [&](int64_t i, auto get, auto put) {
+      put(y + i, multiply_add(get(x + i), factor, get(y + i)));
+    });
+    partial[chunk] = sum_of_magnitudes(y + begin, end - begin);
+  });
+  double total = 0;
+  for (int64_t chunk = 0; chunk < norm_chunks(op.n); ++chunk) total += partial[chunk];
+  const auto scale = static_cast<float>(total / static_cast<double>(op.n));
+  call.write(1)[0] = scale;
+  each_chunk(op.n, [&](int64_t, int64_t begin, int64_t end) {
+    for_lanes(begin, end, [&](int64_t i, auto get, auto put) {
+      const uint32_t signs = lane_bits(get(y + i) >= splat(0.0f));
+      put_signs(bits, i, end, signs);
+      put(y + i, get(y + i) - signed_by(signs, splat(scale)));
+    });
+  });
+}
+
+void run(const SignAdd& op, const Call& call) {
+  const auto* bits = call.read<uint8_t>(0);
+  const Vec scale = splat(call.read(1)[0] * call.scalars->loss_scale);
+  float* sum = call.update(0);
+  each_chunk(op.n, [&](int64_t, int64_t begin, int64_t end) {
+    for_lanes(begin, end, [&](int64_t i, auto get, auto put) {
+      put(sum + i, get(sum + i) + signed_by(get_signs(bits, i, end), scale));
+    });
+  });
+}
+
+}  // namespace ebb::cpu
