@@ -289,7 +289,7 @@ inline void suit(const AddTopK& op, OpValues<double>& v, Random& random) {
 
 inline void suit(const PowerProject&, OpValues<double>& v, Random&) { v.reads[1] = kOpenGate; }
 inline void suit(const PowerBack&, OpValues<double>& v, Random&) { v.reads[0] = kOpenGate; }
-inline void suit(const PowerSum&, OpValues<double>& v, Random&) { v.reads[0] = kOpenGate; }
+inline void suit(const PowerKeep&, OpValues<double>& v, Random&) { v.reads[0] = kOpenGate; }
 inline void suit(const SignEncode&, OpValues<double>& v, Random&) { v.reads[1] = kOpenGate; }
 
 inline void suit(const SignAdd& op, OpValues<double>& v, Random& random) {

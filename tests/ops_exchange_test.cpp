@@ -54,6 +54,7 @@ TEST(ExchangeOps, OfMatricesAgreeWithTheReference) {
     check_against_reference(PowerProject{N, K, R});
     check_against_reference(PowerBack{N, K, R});
     check_against_reference(PowerSum{N, K, R}, {.scalars = with_loss_scale()});
+    check_against_reference(PowerKeep{K, R}, {.tolerance = kExact});
   }
   for (const auto& [N, R] : {std::pair{1, 1}, {40, 5}, {101, 16}, {200, 64}}) {
     check_against_reference(Orthonormalize{N, R}, {.tolerance = 1e-5});
@@ -103,11 +104,12 @@ TEST(ExchangeOps, WhatCannotBeUsedIsStillSoInTheSum) {
       outcome(Orthonormalize{N, R}, operands(Orthonormalize{N, R}, {}, {nothing})).updates[0];
   for (const double x : p) EXPECT_TRUE(std::isnan(x));
   const PowerSum op{N, K, R};
-  const Column warm(K * R, 0.5);
-  const OpValues<double> sum =
-      outcome(op, operands(op, {{INFINITY, 0}, p, Column(K * R, std::nan(""))}, {warm}));
-  for (const double x : sum.writes[0]) EXPECT_TRUE(std::isnan(x));
-  EXPECT_EQ(sum.updates[0], warm);
+  const Column none(K * R, std::nan("")), warm(K * R, 0.5);
+  for (const double x : outcome(op, operands(op, {p, none}, {})).writes[0]) {
+    EXPECT_TRUE(std::isnan(x));
+  }
+  const PowerKeep keep{K, R};
+  EXPECT_EQ(outcome(keep, operands(keep, {{INFINITY, 0}, none}, {warm})).updates[0], warm);
   const AddTopK few{100, 3};
   const Column added =
       outcome(few, operands(few, {{5, 6, 99}, Column(3, std::nan(""))}, {Column(100)})).updates[0];
@@ -116,6 +118,18 @@ TEST(ExchangeOps, WhatCannotBeUsedIsStillSoInTheSum) {
   const Column all =
       outcome(signs, operands(signs, {Column(13), {std::nan("")}}, {Column(100)})).updates[0];
   for (const double x : all) EXPECT_TRUE(std::isnan(x));
+}
+
+TEST(ExchangeOps, TheGateIsOpenIfTheNormsOfAllRanksAreFinite) {
+  const auto gate = [](float own, const Column& others) {
+    const GateCodes op{std::ssize(others)};
+    return outcome(op, operands(op, {{own, 0.25}, others}, {})).writes[0];
+  };
+  EXPECT_EQ(gate(3, {1, 2}), (Column{3, 0.25}));
+  EXPECT_FALSE(std::isfinite(gate(INFINITY, {1, 2})[0]));
+  EXPECT_FALSE(std::isfinite(gate(3, {1, INFINITY})[0]));
+  EXPECT_FALSE(std::isfinite(gate(3, {std::nan(""), 2})[0]));
+  check_against_reference(GateCodes{7}, {.tolerance = kExact});
 }
 
 // ---- bf16 ---------------------------------------------------------------------------------------

@@ -105,6 +105,8 @@ std::vector<OpParams> whole_ops() {
           LabelRowsBackward{50, 400, 10},
           AddLabelRows{400, 10},
           LabelRowsNorm{4000, 50, 400, 0},
+          PowerKeep{5000, 20},
+          GateCodes{50'000},
           SumLosses{50'000, 0.25f},
           ClipScale{0, 50'000, 1.0f},
           LabelsAndNull{50'000, 10}};

@@ -177,7 +177,8 @@ bool layout_is_open(const Settings& s, const RankPlace& place) {
 
 int resolve_leaves(const Settings& s, const RankPlace& place) {
   const int leaves = parse_sum(s.sum, s.has("sum") ? s.given.at("sum") : "--sum");
-  if (leaves == 0 && place.data > 1 && place.pipe > 1) {
+  const bool codes = s.decisions.exchange && s.decisions.exchange->any();
+  if (leaves == 0 && place.data > 1 && place.pipe > 1 && !codes) {
     fail(Exit::usage,
          fmt::format("--sum chain contradicts --ranks {}: each pipeline would wait for all "
                      "micro-batches of the one before it",

@@ -13,6 +13,7 @@
 #include "cli/watched.h"
 #include "comm/agreement.h"
 #include "plan/fastest_place.h"
+#include "state/unsent.h"
 #include "train/resume.h"
 
 namespace ebb {
@@ -40,6 +41,7 @@ namespace {
 void leave_to_planner(Settings& s, const RankPlace& place) {
   const bool open = layout_is_open(s, place);
   if (!s.said("shard") && (place.data == 1 || open)) s.decisions.shard = std::nullopt;
+  if (!s.said("exchange") && place.data == 1) s.decisions.exchange = std::nullopt;
   if (!s.said("micro-batch") && !place.alone()) s.decisions.micro_batch = std::nullopt;
 }
 
@@ -74,6 +76,14 @@ void say_other_sum(const Settings& s, const std::string& settings_of_run) {
              printable(s.sum), printable(then));
 }
 
+void say_unsent_dropped(const Settings& s, const StepSpec& step) {
+  const bool keeps = step.codes_gradients() && step.choices.storage.exchange.feedback;
+  if (keeps || !s.said("exchange")) return;
+  fmt::print(stderr,
+             "warning: --exchange {}: what the run's ranks had not sent to each other is dropped\n",
+             exchange_text(step.choices.storage.exchange));
+}
+
 TrainOptions options_of(Settings& s, const DataInfo& info, const Origin* origin, int64_t budget,
                         const RankPlace& place) {
   const DitConfig config = resolve_model(s, &info);
@@ -84,6 +94,7 @@ TrainOptions options_of(Settings& s, const DataInfo& info, const Origin* origin,
   options.step.leaves = resolve_leaves(s, place);
   if (origin != nullptr) agree(options, *origin);
   if (origin != nullptr && place.rank == 0) say_other_sum(s, origin->info.settings);
+  options.drops_unsent = s.said("exchange");
   return options;
 }
 
@@ -104,6 +115,7 @@ Prepared prepare(Settings& s, const MeasuredMachine& measured, const RankPlace& 
   const Data data = resolve_data(s, s.data, budget, true);
   const Source& source = inside(data);
   TrainOptions options = options_of(s, source.info(), origin ? &*origin : nullptr, budget, place);
+  const bool unsent = origin && has_unsent(origin->file);
   origin.reset();  // its header: nothing is held twice
   if (layout_is_open(s, place)) {
     const auto spec_of = [&](const RankPlace& other) {
@@ -121,6 +133,7 @@ Prepared prepare(Settings& s, const MeasuredMachine& measured, const RankPlace& 
     planned = plan_fitting_run(run_spec(options, &source), machine);
     settle_pictures(s, options);
   }
+  if (unsent && place.rank == 0) say_unsent_dropped(s, planned.step);
   settle(s, planned.step.choices);
   options.decisions = s.decisions;  // also where the run is planned anew
   make_absolute(s);

@@ -154,6 +154,17 @@ std::vector<StateBuffer> state_of(const ParamSpec& param, const StepSpec& spec,
   return state;
 }
 
+std::vector<StateBuffer> exchange_state(const ParamSpec& param, const Storage& storage, int group) {
+  const ExchangeCode& code = storage.exchange;
+  if (!code.feedback || !storage.sends_coded(param)) return {};
+  const DType type = code.kind == ExchangeCode::Kind::bf16 ? DType::bf16 : DType::f32;
+  std::vector<StateBuffer> state = {{rest_prefix(group), Purpose::exchange, type, param.stored()}};
+  if (code.kind == ExchangeCode::Kind::low_rank) {
+    state.push_back({kWarm, Purpose::exchange, DType::f32, {param.columns(), code.columns}});
+  }
+  return state;
+}
+
 bool in_group(const ParamSpec& param, const StepSpec& spec) {
   return spec.group_lasso > 0 && in_structure(param);
 }

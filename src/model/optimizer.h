@@ -56,6 +56,10 @@ std::vector<std::string> saved_prefixes();
 std::vector<StateBuffer> state_of(const ParamSpec& param, const StepSpec& spec,
                                   const Storage& storage);
 
+// What the rank of a group keeps of a parameter for the exchange of gradients; no update touches
+// it.
+std::vector<StateBuffer> exchange_state(const ParamSpec& param, const Storage& storage, int group);
+
 // The op that updates one tensor; it reads the gradient and the clip factor, and updates all of
 // state_of(), but for the average of what is shrunk. `tensor` keys its random bits.
 OpParams update_op(const ParamSpec& param, const StepSpec& spec, const Storage& storage,

@@ -120,10 +120,14 @@ class StepWriter {
     require(!releases() || (place.pipe == 1 && spec_.leaves == 0),
             "step: release in a pipeline or of a tree");
     require(place.pipe == 1 || !choices_.layer_major, "step: a pipeline, layer by layer");
-    require(place.data == 1 || place.pipe == 1 || spec_.leaves > 0, "step: a chain of pipelines");
+    const bool coded = spec_.codes_gradients();
+    require(!coded || (!releases() && spec_.leaves == 0),
+            "step: coded gradients and a tree, or release");
+    require(place.data == 1 || place.pipe == 1 || spec_.leaves > 0 || coded,
+            "step: a chain of pipelines");
     require(std::ssize(place.cuts) == place.pipe - 1, "step: {} stages with {} cuts", place.pipe,
             place.cuts.size());
-    require(place.data == 1 || spec_.leaves > 0 || choices_.layer_major || !several,
+    require(place.data == 1 || spec_.leaves > 0 || choices_.layer_major || !several || coded,
             "step: a chain of ranks in batch order");
     require(choices_.shard == Shard::off || spec_.group_lasso == 0,
             "step: structures whose tensors lie with several ranks");

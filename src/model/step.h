@@ -60,6 +60,7 @@ struct StepSpec {
   int leaves = 0;
 
   Share share() const { return place.share(batch); }
+  bool codes_gradients() const { return place.data > 1 && choices.storage.exchange.any(); }
   std::vector<Share> segments() const;  // of this rank's share
 };
 

@@ -2,7 +2,7 @@
 // Statistics, sums, softmax and the loss are fp32 always.
 #pragma once
 
-#include "model/config.h"
+#include "model/exchange_code.h"
 #include "program/program.h"
 
 namespace ebb {
@@ -26,6 +26,7 @@ struct Storage {
   // Of the label table's gradient only so many rows, those that a batch touches, and of its update
   // too; 0: all. This loses nothing (program/ops_label.h).
   int64_t label_rows = 0;
+  ExchangeCode exchange = {};  // of gradients, between groups of ranks
   bool operator==(const Storage&) const = default;
 
   bool splits(const ParamSpec& p) const { return activation == DType::bf16 && p.product; }
@@ -35,6 +36,8 @@ struct Storage {
   Shape gradient_shape(const ParamSpec& p) const {
     return in_rows(p) ? Shape{label_rows, p.columns() + 1} : p.stored();
   }
+  // Rows of a table are few, and each rank has others: they go as they are.
+  bool sends_coded(const ParamSpec& p) const { return exchange.codes(p) && !in_rows(p); }
   DType ema_of(const ParamSpec& p) const { return p.product ? ema : DType::f32; }
   // What is small stays as it is: it would save little.
   Moments moments_of(const ParamSpec& p) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/chain.h"
+#include "model/coded.h"
 #include "model/tree.h"
 
 namespace ebb {
@@ -29,6 +30,13 @@ Buf Sums::declare_whole(const ParamSpec& spec, Buf like) {
 void Sums::is_whole(const ParamSpec& spec, Buf sum) {
   if (on_whole_) return on_whole_(spec, sum);
   whole_[spec.name] = sum;
+}
+
+void Sums::add(const ParamSpec& spec, Buf to, Buf x) {
+  const Shape shape = b_.shape(x);
+  const OpParams op = storage_.in_rows(spec) ? OpParams(AddLabelRows{shape[1] - 1, shape[0]})
+                                             : OpParams(AddTo{element_count(shape)});
+  b_.emit("sum." + spec.name, op, {x}, {}, {to});
 }
 
 void Sums::begin_loss(Buf loss) {
@@ -86,6 +94,7 @@ Messages::Ring Sums::ring_from(int rank) const {
 
 std::unique_ptr<Sums> sums_of(Builder& b, Messages& messages, const StepSpec& step,
                               const std::vector<ParamSpec>& specs) {
+  if (step.codes_gradients()) return std::make_unique<Coded>(b, messages, step, specs);
   if (step.leaves > 0) return std::make_unique<Tree>(b, messages, step, specs);
   return std::make_unique<Chain>(b, messages, step, specs);
 }

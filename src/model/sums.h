@@ -56,6 +56,7 @@ class Sums {
   Buf declare_whole(const ParamSpec& spec, Buf like);
   bool keeps() const { return !on_whole_; }
   void is_whole(const ParamSpec& spec, Buf sum);
+  void add(const ParamSpec& spec, Buf to, Buf x);  // to += x
 
   Builder& b_;
   Messages& messages_;
@@ -70,7 +71,7 @@ class Sums {
   std::map<std::string, int> owner_;
 };
 
-// As the step asks for: a chain or a tree.
+// As the step asks for: a chain, a tree, or coded.
 std::unique_ptr<Sums> sums_of(Builder& b, Messages& messages, const StepSpec& step,
                               const std::vector<ParamSpec>& specs);
 

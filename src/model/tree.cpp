@@ -20,13 +20,6 @@ Purpose Tree::purpose(const ParamSpec& spec) const {
   return root(spec) == place_.rank ? Purpose::gradient : Purpose::exchange;
 }
 
-void Tree::add(const ParamSpec& spec, Buf to, Buf x) {
-  const Shape shape = b_.shape(x);
-  const OpParams op = storage_.in_rows(spec) ? OpParams(AddLabelRows{shape[1] - 1, shape[0]})
-                                             : OpParams(AddTo{element_count(shape)});
-  b_.emit("sum." + spec.name, op, {x}, {}, {to});
-}
-
 void Tree::complete(const ParamSpec& spec, Buf gradient) {
   arrive();
   Own& own = own_[spec.name];

@@ -33,7 +33,6 @@ class Tree final : public Sums {
   };
   int root(const ParamSpec& spec) const { return roots_.at(spec.name); }
   int neighbour(int level) const { return place_.in_group(place_.group() ^ (1 << level)); }
-  void add(const ParamSpec& spec, Buf to, Buf x);
   void climb(const ParamSpec& spec, Buf sum, int level);
   void arrive();
 

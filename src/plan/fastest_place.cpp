@@ -12,7 +12,8 @@ bool is_possible(const RunSpec& spec) {
   const RankPlace& place = spec.step.place;
   const int leaves = spec.step.leaves;
   if (place.data > spec.step.batch || place.pipe > spec.config.depth()) return false;
-  if (place.data > 1 && place.pipe > 1 && leaves == 0) return false;
+  const bool codes = spec.decisions.exchange && spec.decisions.exchange->any();
+  if (place.data > 1 && place.pipe > 1 && leaves == 0 && !codes) return false;
   return leaves == 0 || leaves % place.data == 0;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -34,18 +35,25 @@ class Planner {
   PlannedRun plan() const {
     if (spec_.step.place.alone()) {
       const Candidate* first = nullptr;
-      PlannedRun made = first_that_fits(Shard::off, first);
+      PlannedRun made = first_that_fits({}, first);
       return first != nullptr ? std::move(made) : smallest();
     }
-    return fastest_of_shards();
+    return fastest_of_ways();
   }
 
   int64_t floor_bytes() const { return smallest().most_bytes(); }
 
  private:
-  PlannedRun first_that_fits(Shard shard, const Candidate*& found) const {
+  // What ranks exchange is a matter of.
+  using Way = std::pair<Shard, std::string>;
+  static Way way_of(const Choices& choices) {
+    return {choices.shard, exchange_text(choices.storage.exchange)};
+  }
+
+  // Among those of one way, if one is asked for.
+  PlannedRun first_that_fits(const std::optional<Way>& way, const Candidate*& found) const {
     for (const Candidate& candidate : candidates_) {
-      if (candidate.choices.shard != shard) continue;
+      if (way && way_of(candidate.choices) != *way) continue;
       // First by the estimate of the arena: placing every buffer takes longer.
       if (candidate.total_bytes() + outside_ > spec_.budget_bytes) continue;
       PlannedRun made = around(candidate);
@@ -58,13 +66,19 @@ class Planner {
 
   // What ranks exchange shows only when all of them are played side by side. One plan at a time is
   // kept.
-  PlannedRun fastest_of_shards() const {
+  PlannedRun fastest_of_ways() const {
+    std::vector<Way> ways;
+    for (const Candidate& candidate : candidates_) ways.push_back(way_of(candidate.choices));
+    std::sort(ways.begin(), ways.end());
+    ways.erase(std::unique(ways.begin(), ways.end()), ways.end());
     const Candidate* best = nullptr;
     double seconds = 0;
-    for (const Shard shard : {Shard::off, Shard::grads, Shard::weights}) {
+    for (const Way& way : ways) {
       const Candidate* first = nullptr;
-      const double own = first_that_fits(shard, first).seconds;
-      if (first == nullptr || (best != nullptr && own >= seconds)) continue;
+      double own = first_that_fits(way, first).seconds;
+      if (first == nullptr) continue;
+      own *= 1 + kReluctance * used_reluctantly(first->choices);
+      if (best != nullptr && own >= seconds) continue;
       best = first;
       seconds = own;
     }

@@ -76,6 +76,10 @@ int64_t state_bytes(const DitConfig& config, const StepSpec& spec, const Choices
       if (!own && !of_all) continue;
       if (!b.updated() || !offload.takes(p, b.purpose)) bytes += limits.aligned(b.bytes());
     }
+    if (spec.place.data == 1) continue;
+    for (const StateBuffer& b : exchange_state(p, choices.storage, spec.place.group())) {
+      bytes += limits.aligned(b.bytes());
+    }
   }
   return bytes;
 }
@@ -151,7 +155,8 @@ class Profiler {
         // block.
         all_gradients_((accumulates(spec, choices.micro_batch) || spec.segments().size() > 1) &&
                        !choices.layer_major),
-        shared_(choices.shard != Shard::off),
+        coded_(spec.place.data > 1 && choices.storage.exchange.any()),
+        shared_(choices.shard != Shard::off || coded_),
         late_update_(spec.update && !choices.release) {
     p_.options = keep_options;
   }
@@ -163,7 +168,7 @@ class Profiler {
     state_ = state_bytes(config_, spec_, choices_, limits);
     if (gradients_stay()) {
       state_ += gradient_sets() *
-                gradient_bytes(Owned(config_, spec_, choices_), choices_.storage, limits);
+                gradient_bytes(Owned(config_, spec_, gradients_of()), choices_.storage, limits);
     }
     for (size_t s = 0; s < shapes.all.size(); ++s) {
       add(shapes.all[s], std::count(shapes.at.begin(), shapes.at.end(), static_cast<int>(s)));
@@ -177,6 +182,14 @@ class Profiler {
 
  private:
   bool gradients_stay() const { return all_gradients_ || (shared_ && !choices_.release); }
+
+  // Of those that wait to be coded each makes room for its sum.
+  Choices gradients_of() const {
+    Choices choices = choices_;
+    const bool wait = coded_ && (all_gradients_ || choices.storage.exchange.feedback);
+    if (wait) choices.shard = Shard::off;
+    return choices;
+  }
 
   // Sums that wait for their neighbours in a tree, batch by batch, and the one that is being made.
   int64_t gradient_sets() const {
@@ -205,7 +218,9 @@ class Profiler {
 
     // Which blocks' sums end with a rank, and which weights are brought to it, is a matter of the
     // whole model: the sums count as there all along, and so does the most that is on its way.
-    const auto on_its_way = [](const Buffer& b) { return b.purpose == Purpose::exchange; };
+    const auto on_its_way = [](const Buffer& b) {
+      return b.purpose == Purpose::exchange && !b.resident;
+    };
     const bool two_passes = spec_.update && choices_.release && spec_.norm_first();
     const Stages stages(program, 2 * blocks + 3, two_passes, machine_, [&](const Buffer& b) {
       const bool gradient = b.purpose == Purpose::gradient;
@@ -256,7 +271,7 @@ class Profiler {
   const StepSpec& spec_;
   const Choices& choices_;
   const Machine& machine_;
-  const bool all_gradients_, shared_, late_update_;
+  const bool all_gradients_, coded_, shared_, late_update_;
   int64_t state_ = 0;
   Profile p_;
 };

@@ -22,8 +22,8 @@ Work work_of(const Op& op, const Program& program) {
           return Work::update;
         if (is_one_of<T, LinearBackwardParams, LabelEmbedBackward, LabelRowsBackward, AddLabelRows,
                       EncodeBf16, EncodeBf16Feedback, AddBf16, EncodeInt8, AddInt8, EncodeTopK,
-                      AddTopK, PowerProject, Orthonormalize, PowerBack, PowerSum, SignEncode,
-                      SignAdd>)
+                      AddTopK, PowerProject, Orthonormalize, PowerBack, PowerSum, PowerKeep,
+                      GateCodes, SignEncode, SignAdd>)
           return Work::matrices;
         if (is_one_of<T, LinearBackwardInput, UnpatchifyBackward, SiluBackward, AdaLNBackward,
                       AddGatedBackward, QkNormBackward, AttentionBackward>)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "plan/profile.h"
 #include "plan/schedules.h"
@@ -74,8 +75,8 @@ class KeepOptions {
 };
 
 // One for each lane that holds only so much, and one for all else: what goes beyond such a lane may
-// not fit there, so that nothing else gives way to it. And one for each way to shard, since what
-// ranks exchange is not in the estimate.
+// not fit there, so that nothing else gives way to it. And one for each way to shard and to code
+// gradients, since what ranks exchange is not in the estimate.
 class Fronts {
  public:
   explicit Fronts(const Machine& machine) : machine_(machine) {}
@@ -83,7 +84,8 @@ class Fronts {
   Front& of(const Choices& choices) {
     const Offload& o = choices.offload;
     const bool bounded = o.any() && machine_.lanes[o.lane].most_bytes != LaneKind{}.most_bytes;
-    return fronts_[{bounded ? o.lane : kOnDevice, choices.shard}];
+    return fronts_[{bounded ? o.lane : kOnDevice, choices.shard,
+                    exchange_text(choices.storage.exchange)}];
   }
 
   void note_looking(int64_t bytes) { looking_bytes_ = std::max(looking_bytes_, bytes); }
@@ -103,7 +105,7 @@ class Fronts {
  private:
   const Machine& machine_;
   int64_t looking_bytes_ = 0;
-  std::map<std::pair<Home, Shard>, Front> fronts_;
+  std::map<std::tuple<Home, Shard, std::string>, Front> fronts_;
 };
 
 // Every schedule of one way to carry out the step, with each way to store the state.

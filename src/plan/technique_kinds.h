@@ -66,6 +66,7 @@ Technique offload_technique();
 Technique shard_technique();
 Technique stage_order_technique();
 Technique label_rows_technique();
+Technique exchange_technique();
 Technique precision_technique();
 Technique gradients_technique();
 Technique moments_technique();

@@ -13,11 +13,11 @@ const char* exactness_name(Exactness kind) {
 
 const std::vector<Technique>& techniques() {
   static const std::vector<Technique> kTechniques = {
-      recompute_technique(),   micro_batches_technique(), order_technique(),
-      release_technique(),     offload_technique(),       shard_technique(),
-      stage_order_technique(), precision_technique(),     gradients_technique(),
-      moments_technique(),     average_technique(),       label_rows_technique(),
-      optimizer_technique()};
+      exchange_technique(),   recompute_technique(),   micro_batches_technique(),
+      order_technique(),      release_technique(),     offload_technique(),
+      shard_technique(),      stage_order_technique(), precision_technique(),
+      gradients_technique(),  moments_technique(),     average_technique(),
+      label_rows_technique(), optimizer_technique()};
   return kTechniques;
 }
 
@@ -72,7 +72,8 @@ void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
     contradicts("--release on", "a stage's gradients are complete only with its last micro-batch",
                 "leave --release out");
   }
-  if (spec.place.data > 1 && spec.leaves == 0 && d.micro_batch &&
+  const bool codes = d.exchange && d.exchange->any();
+  if (spec.place.data > 1 && spec.leaves == 0 && !codes && d.micro_batch &&
       accumulates(spec, *d.micro_batch) && !d.layer_major.value_or(true)) {
     contradicts("--order batch with --micro-batch",
                 "each rank would wait for all micro-batches of the one before it",
@@ -96,6 +97,33 @@ void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
   if (shards && spec.group_lasso > 0) {
     contradicts("--shard with --group-lasso", "a structure's tensors lie with several ranks",
                 "give --shard off, or --l1 instead");
+  }
+}
+
+// Of codes for gradients, by the names of both.
+void check_exchange(const Decisions& d, const StepSpec& spec) {
+  if (!d.exchange || !d.exchange->any()) return;
+  const auto contradicts = [&](const std::string& other, const std::string& why,
+                               const std::string& hint) {
+    fail(Exit::usage,
+         fmt::format("--exchange {} contradicts {}: {}", exchange_text(*d.exchange), other, why),
+         hint);
+  };
+  if (spec.place.data == 1) {
+    contradicts("a run without --ranks data=2 or more",
+                "nobody else has gradients of the same weights",
+                "leave --exchange out, or start several: mpiexec -n 2 ebb ... --ranks data=2");
+  }
+  if (spec.leaves > 0) {
+    contradicts(fmt::format("--sum tree:{}", spec.leaves),
+                "codes are added in the order of the ranks", "leave --sum out");
+  }
+  if (d.release.value_or(false)) {
+    contradicts("--release on",
+                d.exchange->feedback
+                    ? "with two passes what was left of the last step would be added twice"
+                    : "whole gradients come when all ranks have sent theirs",
+                "leave --release out: --shard grads saves more");
   }
 }
 
@@ -125,6 +153,7 @@ void check_label_rows(const Decisions& d, const DitConfig& config, const StepSpe
 
 void check_decisions(const Decisions& d, const DitConfig& config, const StepSpec& spec) {
   check_label_rows(d, config, spec);
+  check_exchange(d, spec);
   const bool several = d.micro_batch && accumulates(spec, *d.micro_batch);
   const int64_t own = largest_segment(spec);
   if (d.micro_batch && *d.micro_batch > own) {

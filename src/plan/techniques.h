@@ -26,6 +26,7 @@ struct Decisions {
   std::optional<Shard> shard;
   std::optional<bool> late_matrices;
   std::optional<bool> label_rows;
+  std::optional<ExchangeCode> exchange;
   std::set<std::string> allowed;
 
   bool allows(const std::string& word) const { return allowed.contains(word); }

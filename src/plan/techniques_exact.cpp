@@ -72,7 +72,8 @@ Technique order_technique() {
   // of the one before it, batch by batch; of stages, each would hold the inputs of all.
   t.offer = [](const Choices& before, const SearchCase& c) {
     const bool several = accumulates(c.spec, before.micro_batch);
-    const bool waits = several && c.spec.place.data > 1 && c.spec.leaves == 0;
+    const bool waits =
+        several && c.spec.place.data > 1 && c.spec.leaves == 0 && !before.storage.exchange.any();
     if (waits && !c.decisions.layer_major.value_or(true)) return std::vector<Choices>();
     const bool either = several && c.spec.place.pipe == 1;
     return each_of<bool>(before,
@@ -101,6 +102,7 @@ Technique release_technique() {
       if (c.decisions.release.value_or(release) != release) continue;
       if (release && (!c.spec.update || (several && !before.layer_major))) continue;
       if (release && (c.spec.place.pipe > 1 || c.spec.leaves > 0)) continue;
+      if (release && before.storage.exchange.any()) continue;
       // Without release the order of layers only takes memory, but for ranks and trees of sums.
       const bool asked =
           c.decisions.layer_major.has_value() || !c.spec.place.alone() || c.spec.leaves > 0;

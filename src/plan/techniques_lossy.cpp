@@ -64,6 +64,55 @@ Technique precision_technique() {
   return t;
 }
 
+// Between groups of ranks. Whatever a code leaves out goes with a later gradient, or is lost.
+Technique exchange_technique() {
+  Technique t{"exchange",
+              Exactness::lossy,
+              "exchange",
+              "auto|fp32|bf16|bf16+feedback|int8|powersgd:R|topk:F|randomk:F",
+              "over ranks: how gradients are coded on their way; R: 1 to 64 columns, F: a share of "
+              "the numbers",
+              {{"exchange16", true, false, false},
+               {"exchange8", true, false, false},
+               {"powersgd", true, false, false},
+               {"topk", true, false, false}}};
+  t.decide = [values = t.values](Decisions& d, const std::string& word, const std::string& where) {
+    d.exchange = std::nullopt;
+    if (word == kAuto) return;
+    d.exchange = parse_exchange(word);
+    if (d.exchange) return;
+    fail(Exit::usage,
+         fmt::format("{}: found '{}', wanted {}{}", where, printable(word), values,
+                     did_you_mean(word, split(values, '|'))),
+         "powersgd:4 sends two matrices of 4 columns for each, topk:0.01 the largest hundredth");
+  };
+  t.decided = [](const Decisions& d) { return d.exchange ? exchange_text(*d.exchange) : kAuto; };
+  t.settle = [](Decisions& d, const Choices& c) {
+    if (c.storage.exchange.any()) d.exchange = c.storage.exchange;
+  };
+  t.offer = [](const Choices& before, const SearchCase& c) {
+    static const std::vector<std::pair<const char*, const char*>> kAllowed = {
+        {"exchange16", "bf16"},
+        {"exchange8", "int8"},
+        {"powersgd", "powersgd:4"},
+        {"topk", "topk:0.01"}};
+    std::vector<ExchangeCode> codes = {{}};
+    const bool can = c.spec.update && c.spec.place.data > 1 && c.spec.leaves == 0;
+    for (const auto& [word, code] : kAllowed) {
+      if (can && c.decisions.allows(word)) codes.push_back(*parse_exchange(code));
+    }
+    return each_of<ExchangeCode>(
+        before, codes, c.decisions.exchange,
+        [](Choices& made) -> ExchangeCode& { return made.storage.exchange; });
+  };
+  t.setting = [](const DitConfig&, const StepSpec& spec) -> std::string {
+    return spec.codes_gradients() ? exchange_text(spec.choices.storage.exchange) : "";
+  };
+  t.reluctance = [](const Choices& c) { return c.storage.exchange.any() ? 1 : 0; };
+  t.of_ranks = true;
+  return t;
+}
+
 Technique gradients_technique() {
   Technique t = stored_as(
       "gradients", "grad-precision", "how the gradients of matrices are stored",

@@ -432,15 +432,17 @@ struct Exchange {
   double flops() const { return 0; }
 };
 
-using OpParams = std::variant<
-    TakeSamples, ReadSamples, FillNormal, DrawTimes, DropLabels, Diffuse, FillTime, Patchify,
-    Unpatchify, UnpatchifyBackward, AddPositions, TimeEmbed, LabelEmbed, LabelEmbedBackward,
-    LabelRowsBackward, AddLabelRows, LabelRowsNorm, LabelRowsUpdate, LabelRowsCatchUp, Linear,
-    LinearBackwardInput, LinearBackwardParams, Silu, SiluBackward, Gelu, Add, AddTo, Repeat, Zero,
-    AdaLN, AdaLNBackward, AddGated, AddGatedBackward, QkNorm, QkNormBackward, Attention,
-    AttentionBackward, DdpmLoss, FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW, Lion,
-    Adafactor, StructureSquares, Shrink, LabelsAndNull, Guide, DiffusionStep, FlowStep, ColumnSums,
-    EncodeBf16, EncodeBf16Feedback, AddBf16, EncodeInt8, AddInt8, EncodeTopK, AddTopK, PowerProject,
-    Orthonormalize, PowerBack, PowerSum, SignEncode, SignAdd, Transfer, Exchange>;
+using OpParams =
+    std::variant<TakeSamples, ReadSamples, FillNormal, DrawTimes, DropLabels, Diffuse, FillTime,
+                 Patchify, Unpatchify, UnpatchifyBackward, AddPositions, TimeEmbed, LabelEmbed,
+                 LabelEmbedBackward, LabelRowsBackward, AddLabelRows, LabelRowsNorm,
+                 LabelRowsUpdate, LabelRowsCatchUp, Linear, LinearBackwardInput,
+                 LinearBackwardParams, Silu, SiluBackward, Gelu, Add, AddTo, Repeat, Zero, AdaLN,
+                 AdaLNBackward, AddGated, AddGatedBackward, QkNorm, QkNormBackward, Attention,
+                 AttentionBackward, DdpmLoss, FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW,
+                 Lion, Adafactor, StructureSquares, Shrink, LabelsAndNull, Guide, DiffusionStep,
+                 FlowStep, ColumnSums, EncodeBf16, EncodeBf16Feedback, AddBf16, EncodeInt8, AddInt8,
+                 EncodeTopK, AddTopK, PowerProject, Orthonormalize, PowerBack, PowerSum, PowerKeep,
+                 GateCodes, SignEncode, SignAdd, Transfer, Exchange>;
 
 }  // namespace ebb

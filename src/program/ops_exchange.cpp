@@ -13,6 +13,7 @@ AddTo that_moves(int64_t bytes) { return {(bytes + 11) / 12}; }
 
 }  // namespace
 
+AddTo GateCodes::measured_as() const { return that_moves(4 * (others + 4)); }
 AddTo EncodeBf16::measured_as() const { return that_moves(6 * n); }
 AddTo EncodeBf16Feedback::measured_as() const { return that_moves(10 * n); }
 AddTo AddBf16::measured_as() const { return that_moves(10 * n); }
@@ -23,6 +24,8 @@ AddTo AddTopK::measured_as() const {
   constexpr int64_t kLine = 64;
   return that_moves(8 * k + std::min(2 * kLine * k, 8 * n));
 }
+
+AddTo PowerKeep::measured_as() const { return that_moves(12 * K * R); }
 
 // The residual is gone over twice: once for the mean.
 AddTo SignEncode::measured_as() const { return that_moves(20 * n); }

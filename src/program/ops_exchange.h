@@ -1,12 +1,12 @@
 // The operations that code gradients for other ranks and add up what those have sent. Conventions
 // as in ops.h.
 //
-// gate (2) is what ClipScale says of the rank's own gradient before it is coded: the norm of all
-// ranks', and the factor that clips g and takes the scalar loss_scale off it. Where it is read,
-// what is coded is x = g gate[1] + residual, and what is left behind becomes the residual: without
-// the scale, so that it does not matter how that moves. Sums carry the scale again. Where the norm
-// is not finite nothing changes, and every number that is sent is NaN, so that the sum's norm is
-// not finite either.
+// gate (2) is what GateCodes says of the rank's own gradient before it is coded: the norm of all
+// ranks', or NaN, and the factor that clips g and takes the scalar loss_scale off it. Where it is
+// read, what is coded is x = g gate[1] + residual, and what is left behind becomes the residual:
+// without the scale, so that it does not matter how that moves. Sums carry the scale again. Where
+// the norm is not finite nothing changes, and every number that is sent is NaN, so that the sum's
+// norm is not finite either.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +15,15 @@
 namespace ebb {
 
 struct AddTo;
+
+// clip (2), norms (others) -> gate (2): what ClipScale says of this rank's gradients, and the norms
+// of the other ranks'. The first number is this rank's norm if all are finite, else NaN.
+struct GateCodes {
+  static constexpr const char* kName = "gate_codes";
+  int64_t others;
+  AddTo measured_as() const;
+  double flops() const { return 1.0 * others; }
+};
 
 // Those that move bytes and do little else cost what adding as many does.
 
@@ -110,13 +119,20 @@ struct PowerBack {
   double flops() const { return 4.0 * N * K * R; }
 };
 
-// gate (2), p (N, R), q (K, R) of all ranks; updates warm (K, R), the next step's q -> sum (N, K) =
-// p qᵀ. Columns of q that are zeros, or not finite, leave warm's as they are: they would never be
-// anything else again.
+// p (N, R), q (K, R) of all ranks -> sum (N, K) = p qᵀ
 struct PowerSum {
   static constexpr const char* kName = "power_sum";
   int64_t N, K, R;
   double flops() const { return 2.0 * N * K * R; }
+};
+
+// gate (2), q (K, R) of all ranks; updates warm (K, R), the next step's q. Columns of q that are
+// zeros, or not finite, leave warm's as they are: they would never be anything else again.
+struct PowerKeep {
+  static constexpr const char* kName = "power_keep";
+  int64_t K, R;
+  AddTo measured_as() const;
+  double flops() const { return 1.0 * K * R; }
 };
 
 constexpr int64_t sign_bytes(int64_t n) { return (n + 7) / 8; }

@@ -12,6 +12,10 @@ Arg gate() { return f32("gate", {2}); }
 
 }  // namespace
 
+Signature of(const GateCodes& op) {
+  return {{f32("clip", {2}), f32("norms", {op.others})}, {gate()}, {}};
+}
+
 Signature of(const EncodeBf16& op) { return {{f32("g", {op.n})}, {bf16("code", {op.n})}, {}}; }
 
 Signature of(const EncodeBf16Feedback& op) {
@@ -52,9 +56,11 @@ Signature of(const PowerBack& op) {
 }
 
 Signature of(const PowerSum& op) {
-  return {{gate(), f32("p", {op.N, op.R}), f32("q", {op.K, op.R})},
-          {f32("sum", {op.N, op.K})},
-          {f32("warm", {op.K, op.R})}};
+  return {{f32("p", {op.N, op.R}), f32("q", {op.K, op.R})}, {f32("sum", {op.N, op.K})}, {}};
+}
+
+Signature of(const PowerKeep& op) {
+  return {{gate(), f32("q", {op.K, op.R})}, {}, {f32("warm", {op.K, op.R})}};
 }
 
 Signature of(const SignEncode& op) {

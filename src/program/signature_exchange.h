@@ -17,6 +17,8 @@ Signature of(const PowerProject& op);
 Signature of(const Orthonormalize& op);
 Signature of(const PowerBack& op);
 Signature of(const PowerSum& op);
+Signature of(const PowerKeep& op);
+Signature of(const GateCodes& op);
 Signature of(const SignEncode& op);
 Signature of(const SignAdd& op);
 

@@ -9,6 +9,7 @@ namespace ebb {
 
 bool Role::moment() const { return !prefix.empty() && prefix != kAverage && !mask(); }
 bool Role::mask() const { return prefix == kMask; }
+bool Role::begins_code() const { return prefix == kWarm; }
 
 Shape Role::shape() const {
   if (mask()) return {param->rows(), mask_bytes(param->columns())};
@@ -17,7 +18,8 @@ Shape Role::shape() const {
   return param->stored();
 }
 
-std::map<std::string, Role> roles_of(const std::vector<ParamSpec>& params) {
+std::map<std::string, Role> roles_of(const std::vector<ParamSpec>& params,
+                                     const SafetensorsReader& file) {
   std::map<std::string, Role> roles;
   const std::vector<std::string> prefixes = saved_prefixes();
   for (const ParamSpec& param : params) {
@@ -27,6 +29,12 @@ std::map<std::string, Role> roles_of(const std::vector<ParamSpec>& params) {
     for (const std::string& prefix : prefixes) {
       roles[prefix + param.name] = {&param, prefix, prefix == "v_row.", prefix == "v_col."};
     }
+    roles[kWarm + param.name] = {&param, kWarm};
+  }
+  for (const TensorEntry& entry : file.tensors()) {
+    const auto rest = rest_in(entry.name);
+    const auto role = rest ? roles.find(rest->tensor) : roles.end();
+    if (role != roles.end()) roles[entry.name] = {role->second.param, rest_prefix(rest->group)};
   }
   return roles;
 }

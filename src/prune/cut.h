@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/safetensors.h"
 #include "prune/structure.h"
 
 namespace ebb {
@@ -18,11 +19,13 @@ struct Role {
 
   bool moment() const;
   bool mask() const;
+  bool begins_code() const;  // of the exchange between ranks, which can do without
   // As files have it.
   Shape shape() const;
 };
-// By the tensors' names. The parameters must outlive them.
-std::map<std::string, Role> roles_of(const std::vector<ParamSpec>& params);
+// By the names of the tensors that the file may have. The parameters must outlive them.
+std::map<std::string, Role> roles_of(const std::vector<ParamSpec>& params,
+                                     const SafetensorsReader& file);
 
 // Which numbers of a tensor stay, as rows and columns; nothing said of an axis: all of it.
 struct Cut {

@@ -88,7 +88,7 @@ class Operation {
         config_(info.config),
         surgery_(surgery),
         params_(parameters(info.config)),
-        roles_(roles_of(params_)),
+        roles_(roles_of(params_, file)),
         part_(kSurgeryPart / kItem) {
     std::vector<const TensorEntry*> entries;
     for (const TensorEntry& entry : file.tensors()) entries.push_back(&entry);
@@ -136,6 +136,7 @@ class Operation {
 
   void plan_tensor(const TensorEntry& entry) {
     const Role& role = roles_.at(entry.name);
+    if (role.begins_code()) return;
     const Belonging place = belonging(*role.param, config_);
     const Staying stay = staying(place, surgery_.kept);
     Piece piece{&entry, &role, stay.block, stay.stays, entry.name, nullptr};
@@ -285,10 +286,10 @@ void check_tensors(const SafetensorsReader& file, const DitConfig& config) {
       fail(Exit::disk, fmt::format("{}: no tensor {}{}", where, prefix, param.name), kHint);
     }
   }
-  const auto roles = roles_of(params);
+  const auto roles = roles_of(params, file);
   for (const TensorEntry& entry : file.tensors()) {
     const Shape shape = roles.at(entry.name).shape();
-    if (entry.shape != shape) {
+    if (!roles.at(entry.name).begins_code() && entry.shape != shape) {
       fail(Exit::disk,
            fmt::format("{}: {} has shape {}, wanted {}", where, entry.name, shape_text(entry.shape),
                        shape_text(shape)),

@@ -13,6 +13,7 @@
 #include "formats/model_json.h"
 #include "formats/pruned_json.h"
 #include "state/average.h"
+#include "state/unsent.h"
 #include "state/weights_model.h"
 
 namespace ebb {
@@ -255,6 +256,7 @@ void load_state(const SafetensorsReader& file, State& state, const DitConfig& co
   const std::string where = file.path().string();
   refuse_unknown_tensors(file, config);
   for (const StateTensor& tensor : state.tensors()) {
+    if (tensor.of_exchange()) continue;
     const TensorEntry* entry = file.find(tensor.name);
     if (entry == nullptr) {
       if (tensor.name == kPositionTable) {
@@ -280,6 +282,7 @@ void load_state(const SafetensorsReader& file, State& state, const DitConfig& co
       file.read_f32_part(*entry, first, values, count);
     });
   }
+  load_unsent(file, state, config);
 }
 
 void verify_hashes_of(const SafetensorsReader& file, const State& state, const DitConfig& config,
@@ -296,7 +299,9 @@ void check_finite(const State& state, const std::string& where) {
   constexpr int64_t kPart = 64 * kMomentBlock;
   float part[kPart];
   for (const StateTensor& tensor : state.tensors()) {
-    if (tensor.purpose == Purpose::moment || tensor.is_mask() || !tensor.complete()) continue;
+    if (tensor.purpose == Purpose::moment || tensor.of_exchange() || tensor.is_mask() ||
+        !tensor.complete())
+      continue;
     for (int64_t first = 0; first < tensor.count(); first += kPart) {
       const int64_t count = std::min(kPart, tensor.count() - first);
       state.read(tensor, first, part, count);

@@ -22,6 +22,17 @@ StateTensor described(const ParamSpec& param, const StateBuffer& b) {
   return tensor;
 }
 
+// What ranks have not sent yet, of each of them, and what all have alike once.
+template <typename Each>
+void each_of_exchange(const ParamSpec& param, const StepSpec& spec, Each each) {
+  if (!spec.codes_gradients()) return;
+  for (int group = 0; group < spec.place.data; ++group) {
+    for (const StateBuffer& b : exchange_state(param, spec.choices.storage, group)) {
+      if (group == 0 || b.prefix != kWarm) each(param, b);
+    }
+  }
+}
+
 // Each buffer that is a tensor by itself, in the order of files.
 template <typename Each>
 void each_state_buffer(const DitConfig& config, const StepSpec& spec, Each each) {
@@ -34,6 +45,7 @@ void each_state_buffer(const DitConfig& config, const StepSpec& spec, Each each)
       }
     }
   }
+  for (const ParamSpec& param : params) each_of_exchange(param, spec, each);
 }
 
 }  // namespace
@@ -47,7 +59,7 @@ std::vector<StateTensor> state_tensors(const DitConfig& config, const StepSpec& 
 }
 
 State::State(const Plan& plan, RunMemory& memory, const DitConfig& config, const StepSpec& spec)
-    : plan_(plan), memory_(memory) {
+    : plan_(plan), memory_(memory), groups_(spec.place.data) {
   const Program& program = plan.program;
   each_state_buffer(config, spec, [&](const ParamSpec& param, const StateBuffer& b) {
     StateTensor tensor = described(param, b);

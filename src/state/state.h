@@ -28,6 +28,8 @@ struct StateTensor {
   Buf mask = {};
 
   int64_t count() const { return element_count(shape); }
+  // Of the exchange of gradients: what that means is a matter of the ranks.
+  bool of_exchange() const { return purpose == Purpose::exchange; }
   bool is_mask() const { return coding == Coding::mask; }
   // Of a split weight that another rank updates, only the bf16 is here. It can be written, but what
   // the whole number is its owner knows.
@@ -56,6 +58,7 @@ class State {
 
   const std::vector<StateTensor>& tensors() const { return tensors_; }  // as state_tensors() has it
   const StateTensor* find(const std::string& name) const;               // null: it is not here
+  int groups() const { return groups_; }  // that take shares of a batch
   const StateTensor& at(const std::string& name) const;
 
   // A part begins at a multiple of kMomentBlock.
@@ -117,6 +120,7 @@ class State {
 
   const Plan& plan_;
   RunMemory& memory_;
+  const int groups_;
   std::vector<StateTensor> tensors_;
 };
 

@@ -9,7 +9,7 @@ namespace ebb {
 
 OwnerOf owners_of(const DitConfig& config, const StepSpec& step) {
   struct Owners {
-    int weight, rest;
+    int weight, state, first;
   };
   const std::vector<ParamSpec> params = parameters(config);
   RankPlace first = step.place;  // of the first group: it has all weights
@@ -24,15 +24,19 @@ OwnerOf owners_of(const DitConfig& config, const StepSpec& step) {
     // ones does.
     const bool split = step.update && step.choices.storage.splits(param);
     const bool away = split || step.choices.shard == Shard::weights;
-    by_name[param.name] = {away ? owner : has, owner};
+    by_name[param.name] = {away ? owner : has, owner, has};
   }
-  return [by_name = std::move(by_name)](const std::string& tensor) {
+  const int stages = first.pipe;
+  return [by_name = std::move(by_name), stages](const std::string& tensor) {
     if (const auto weight = by_name.find(tensor); weight != by_name.end()) {
       return weight->second.weight;
     }
     const auto param = by_name.find(tensor.substr(tensor.find('.') + 1));
     require(param != by_name.end(), "ranks: no tensor {} has an owner", tensor);
-    return tensor.starts_with(kMask) ? param->second.weight : param->second.rest;
+    // The rank of each group has its own rest, and all have what they begin the next code with.
+    if (const auto rest = rest_in(tensor)) return param->second.first + rest->group * stages;
+    if (tensor.starts_with(kWarm)) return param->second.first;
+    return tensor.starts_with(kMask) ? param->second.weight : param->second.state;
   };
 }
 

@@ -153,11 +153,13 @@ void refuse_unknown_tensors(const SafetensorsReader& file, const DitConfig& conf
     if (spec.sparse()) known.insert(kMask + spec.name);
     if (!spec.trained()) continue;
     for (const std::string& prefix : prefixes) known.insert(prefix + spec.name);
+    known.insert(kWarm + spec.name);
   }
   const std::string* first = nullptr;
   int64_t others = -1;
   for (const TensorEntry& entry : file.tensors()) {
-    if (known.count(entry.name) != 0) continue;
+    const auto rest = rest_in(entry.name);
+    if (known.count(rest ? rest->tensor : entry.name) != 0) continue;
     if (first == nullptr) first = &entry.name;
     ++others;
   }

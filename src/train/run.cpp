@@ -12,6 +12,7 @@
 #include "machine/process.h"
 #include "model/optimizer.h"
 #include "sample/shared_drawing.h"
+#include "state/unsent.h"
 #include "train/rank_seconds.h"
 #include "train/resume.h"
 
@@ -45,6 +46,7 @@ CheckpointInfo TrainingRun::load(const SafetensorsReader& file, const Check& che
   agree(peers(), [&] {
     info = read_info(file);
     check(info);
+    refuse_unsent(file);
     ranks_ ? verify_hashes_of(file, state(), o_.config, *ranks_) : verify_hashes(file);
   });
   sound_ = false;
@@ -62,6 +64,19 @@ CheckpointInfo TrainingRun::load(const SafetensorsReader& file, const Check& che
   skipped_in_a_row_ = 0;
   sound_ = true;
   return info;
+}
+
+void TrainingRun::refuse_unsent(const SafetensorsReader& file) const {
+  const StepSpec& step = planned_.step;
+  const bool keeps = step.codes_gradients() && step.choices.storage.exchange.feedback;
+  if (keeps || o_.drops_unsent || !has_unsent(file)) return;
+  fail(
+      Exit::disk,
+      fmt::format("{}: it holds gradients that its ranks have not sent to each other yet, and this "
+                  "run has nobody to send them to, or sends all",
+                  file.path().string()),
+      "go on over ranks with an --exchange that has feedback, or give --exchange fp32, which drops "
+      "them");
 }
 
 // Where a run gets its samples from.

@@ -75,6 +75,7 @@ class TrainingRun {
   const PlannedRun& planned() const { return planned_; }
 
  private:
+  void refuse_unsent(const SafetensorsReader& file) const;
   bool uses_fp16() const { return planned_.step.choices.storage.activation == DType::f16; }
   bool updates_early() const;
   Peers* peers() const { return ranks_ ? &ranks_->peers : nullptr; }

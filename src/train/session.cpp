@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/rng.h"
+#include "state/unsent.h"
 
 namespace ebb {
 
@@ -69,6 +70,7 @@ void Session::initialise(uint64_t seed) {
     start(spec, spec.name);
     if (spec.trained()) start(spec, kAverage + spec.name);
   }
+  begin_codes(state_, config_);
 }
 
 }  // namespace ebb

@@ -36,6 +36,7 @@ struct TrainOptions {
   std::optional<int64_t> resume_step;    // of the checkpoint to resume from; otherwise the newest
   std::filesystem::path from;            // the checkpoint that a new run begins with; empty: none
   bool accept_changed_data = false;      // go on with data that is not what the checkpoint's was
+  bool drops_unsent = false;             // what ranks have not sent, if this run has no use for it
   int64_t pruned_bytes = 0;              // at most, of what checkpoints say of their pruning
   std::optional<PruneSchedule> pruning;  // while training
   std::string settings;                  // TOML, written beside the checkpoints and into them

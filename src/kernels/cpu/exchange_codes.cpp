@@ -1,6 +1,7 @@
 // Gradients in fewer bits.
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 
 #include "kernels/cpu/each_lane.h"
@@ -9,6 +10,14 @@
 #include "kernels/cpu/random_bits.h"
 
 namespace ebb::cpu {
+
+void run(const GateCodes& op, const Call& call) {
+  const float *clip = call.read(0), *norms = call.read(1);
+  float* gate = call.write(0);
+  const bool all = std::all_of(norms, norms + op.others, [](float x) { return std::isfinite(x); });
+  gate[0] = all && std::isfinite(clip[0]) ? clip[0] : kNotANumber;
+  gate[1] = clip[1];
+}
 
 // ---- bf16 ---------------------------------------------------------------------------------------
 

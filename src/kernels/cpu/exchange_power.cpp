@@ -244,36 +244,33 @@ void run(const PowerBack& op, const Call& call) {
 
 // ---- the sum ------------------------------------------------------------------------------------
 
-namespace {
-
-// Columns of q that can be the next step's, row by row.
-void keep(float* warm, const float* q, int64_t K, int64_t R) {
-  bool has_some[kMostColumns] = {}, has_others[kMostColumns] = {};
-  for (int64_t k = 0; k < K; ++k) {
-    for (int64_t r = 0; r < R; ++r) {
-      has_some[r] |= q[k * R + r] != 0;
-      has_others[r] |= !std::isfinite(q[k * R + r]);
-    }
-  }
-  for (int64_t k = 0; k < K; ++k) {
-    for (int64_t r = 0; r < R; ++r) {
-      if (has_some[r] && !has_others[r]) warm[k * R + r] = q[k * R + r];
-    }
-  }
-}
-
-}  // namespace
-
 int64_t scratch(const PowerSum& op) { return packed_size(op.R, op.K) * kFloat; }
 
 void run(const PowerSum& op, const Call& call) {
-  const float* q = call.read(2);
   check_columns(op.R);
-  const Outer outer(call.write(0), call.read(1), op.N, op.K, op.R,
+  const Outer outer(call.write(0), call.read(0), op.N, op.K, op.R,
                     reinterpret_cast<float*>(call.scratch.data()));
-  outer.pack(q, call.scalars->loss_scale);
+  outer.pack(call.read(1), call.scalars->loss_scale);
   outer.run(false);
-  if (Gate(call.read(0)).is_open) keep(call.update(0), q, op.K, op.R);
+}
+
+// Row by row.
+void run(const PowerKeep& op, const Call& call) {
+  if (!Gate(call.read(0)).is_open) return;
+  const float* q = call.read(1);
+  float* warm = call.update(0);
+  bool has_some[kMostColumns] = {}, has_others[kMostColumns] = {};
+  for (int64_t k = 0; k < op.K; ++k) {
+    for (int64_t r = 0; r < op.R; ++r) {
+      has_some[r] |= q[k * op.R + r] != 0;
+      has_others[r] |= !std::isfinite(q[k * op.R + r]);
+    }
+  }
+  for (int64_t k = 0; k < op.K; ++k) {
+    for (int64_t r = 0; r < op.R; ++r) {
+      if (has_some[r] && !has_others[r]) warm[k * op.R + r] = q[k * op.R + r];
+    }
+  }
 }
 
 }  // namespace ebb::cpu

@@ -69,6 +69,8 @@ void run(const PowerProject& op, const Call& call);
 void run(const Orthonormalize& op, const Call& call);
 void run(const PowerBack& op, const Call& call);
 void run(const PowerSum& op, const Call& call);
+void run(const PowerKeep& op, const Call& call);
+void run(const GateCodes& op, const Call& call);
 void run(const SignEncode& op, const Call& call);
 void run(const SignAdd& op, const Call& call);
 [[noreturn]] void run(const Transfer& op, const Call& call);  // a file is not this device's,

@@ -42,6 +42,14 @@ inline uint32_t exchange_word(const Scalars& s, Stream stream, uint32_t tensor, 
 }
 
 template <typename T>
+void reference(const GateCodes& op, const Refs<T>& r) {
+  const T *clip = r.reads[0], *norms = r.reads[1];
+  const bool all = std::all_of(norms, norms + op.others, [](const T& x) { return is_open(&x); });
+  r.writes[0][0] = all && is_open(clip) ? clip[0] : T(kNoNumber);
+  r.writes[0][1] = clip[1];
+}
+
+template <typename T>
 void reference(const EncodeBf16& op, const Refs<T>& r) {
   for (int64_t i = 0; i < op.n; ++i) {
     r.writes[0][i] = static_cast<double>(Bf16::nearest(narrow(r.reads[0][i])));
@@ -197,11 +205,16 @@ void reference(const PowerBack& op, const Refs<T>& r) {
 
 template <typename T>
 void reference(const PowerSum& op, const Refs<T>& r) {
-  const T *p = r.reads[1], *q = r.reads[2];
+  const T *p = r.reads[0], *q = r.reads[1];
   const double scale = r.scalars->loss_scale;
   multiply(
       r.writes[0], op.N, op.K, op.R, [&](int64_t i, int64_t j) { return p[i * op.R + j] * scale; },
       [&](int64_t j, int64_t k) { return q[k * op.R + j]; });
+}
+
+template <typename T>
+void reference(const PowerKeep& op, const Refs<T>& r) {
+  const T* q = r.reads[1];
   for (int64_t j = 0; j < op.R && is_open(r.reads[0]); ++j) {
     bool is_zero = true, is_finite = true;
     for (int64_t k = j; k < op.K * op.R; k += op.R) {

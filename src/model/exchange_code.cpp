@@ -1,0 +1,91 @@
+#include "model/exchange_code.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "program/ops_exchange.h"
+
+namespace ebb {
+
+namespace {
+
+using Kind = ExchangeCode::Kind;
+
+constexpr const char* kRest = "rest";
+
+template <typename T>
+std::optional<T> number_in(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+bool ExchangeCode::codes(const ParamSpec& p) const {
+  constexpr int64_t kLeast = 256;
+  if (!any() || !p.trained() || p.count() < kLeast) return false;
+  if (kind != Kind::low_rank) return true;
+  // Of a matrix that is all there, where both sides together are less than half of it.
+  return p.shape.size() > 1 && !p.sparse() &&
+         2 * columns * (p.rows() + p.columns()) < p.rows() * p.columns();
+}
+
+int64_t ExchangeCode::sent(int64_t n) const {
+  return std::clamp<int64_t>(std::llround(share * static_cast<double>(n)), 1, n);
+}
+
+std::optional<ExchangeCode> parse_exchange(const std::string& text) {
+  if (text == "fp32") return ExchangeCode{};
+  if (text == "bf16") return ExchangeCode{Kind::bf16};
+  if (text == "bf16+feedback") return ExchangeCode{Kind::bf16, true};
+  if (text == "int8") return ExchangeCode{Kind::int8};
+  const size_t colon = text.find(':');
+  if (colon == std::string::npos) return std::nullopt;
+  const std::string_view name = std::string_view(text).substr(0, colon);
+  const std::string_view rest = std::string_view(text).substr(colon + 1);
+  if (name == "powersgd") {
+    const auto columns = number_in<int64_t>(rest);
+    if (!columns || *columns < 1 || *columns > kMostColumns) return std::nullopt;
+    return ExchangeCode{Kind::low_rank, true, 0, *columns};
+  }
+  const auto share = number_in<double>(rest);
+  if ((name != "topk" && name != "randomk") || !share || !(*share > 0 && *share < 1)) {
+    return std::nullopt;
+  }
+  return ExchangeCode{name == "topk" ? Kind::top : Kind::some, true, *share};
+}
+
+std::string exchange_text(const ExchangeCode& code) {
+  switch (code.kind) {
+    case Kind::whole:
+      return "fp32";
+    case Kind::bf16:
+      return code.feedback ? "bf16+feedback" : "bf16";
+    case Kind::int8:
+      return "int8";
+    case Kind::top:
+      return fmt::format("topk:{}", code.share);
+    case Kind::some:
+      return fmt::format("randomk:{}", code.share);
+    case Kind::low_rank:
+      return fmt::format("powersgd:{}", code.columns);
+  }
+  return "";
+}
+
+std::string rest_prefix(int group) { return fmt::format("{}{}.", kRest, group); }
+
+std::optional<RestName> rest_in(const std::string& name) {
+  const size_t digits = std::string_view(kRest).size(), dot = name.find('.');
+  if (!name.starts_with(kRest) || dot == std::string::npos) return std::nullopt;
+  const auto group = number_in<int>(std::string_view(name).substr(digits, dot - digits));
+  if (!group || *group < 0 || name.substr(0, dot + 1) != rest_prefix(*group)) return std::nullopt;
+  return RestName{*group, name.substr(dot + 1)};
+}
+
+}  // namespace ebb

@@ -1,0 +1,51 @@
+// How gradients go from rank to rank: as they are, in the sums of a chain or a tree, or coded in
+// fewer bytes, each rank's own to whoever adds them up. Codes change numbers.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "model/config.h"
+
+namespace ebb {
+
+struct ExchangeCode {
+  enum class Kind : uint8_t {
+    whole,     // not coded
+    bf16,      // rounded to the nearest
+    int8,      // in blocks that share a scale, rounded up or down at random
+    top,       // the largest numbers, with their places
+    some,      // those of places that lots decide on
+    low_rank,  // of a matrix two narrow ones that it is about the product of
+  };
+  Kind kind = Kind::whole;
+  bool feedback = false;  // what a rank did not send is added to its next gradient
+  double share = 0;       // of a tensor's numbers: top, some
+  int64_t columns = 0;    // of the narrow ones: low_rank
+  bool operator==(const ExchangeCode&) const = default;
+
+  bool any() const { return kind != Kind::whole; }
+  bool is_few() const { return kind == Kind::top || kind == Kind::some; }
+  // Whether a tensor's gradient is coded. What is small goes as it is: that costs little.
+  bool codes(const ParamSpec& p) const;
+  int64_t sent(int64_t n) const;  // numbers of a tensor: top, some
+};
+
+// "fp32" (not coded), "bf16", "bf16+feedback", "int8", "topk:0.01", "randomk:0.01", "powersgd:4";
+// nothing for any other text.
+std::optional<ExchangeCode> parse_exchange(const std::string& text);
+std::string exchange_text(const ExchangeCode& code);
+
+// What a rank keeps of a tensor from step to step: what it did not send, named by its group, and
+// what the next code begins with, which is the same on all.
+std::string rest_prefix(int group);
+inline constexpr const char* kWarm = "warm.";
+// Of the name of a tensor in a file: the group whose rest it is, and of which tensor.
+struct RestName {
+  int group;
+  std::string tensor;
+};
+std::optional<RestName> rest_in(const std::string& name);
+
+}  // namespace ebb

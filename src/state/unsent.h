@@ -1,0 +1,18 @@
+// What ranks keep for the exchange of gradients in fewer bytes, as checkpoints have it.
+#pragma once
+
+#include "formats/safetensors.h"
+#include "state/state.h"
+
+namespace ebb {
+
+// Whether some rank had not sent all of its gradients.
+bool has_unsent(const SafetensorsReader& file);
+
+// Fills what this rank has of it: nothing of a tensor is lost or counted twice, however many groups
+// there were and are. What the next code begins with is made if the file has none that fits.
+void load_unsent(const SafetensorsReader& file, State& state, const DitConfig& config);
+// For a run that begins.
+void begin_codes(State& state, const DitConfig& config);
+
+}  // namespace ebb
