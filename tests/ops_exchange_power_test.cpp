@@ -122,6 +122,11 @@ TEST(ExchangePower, ColumnsWithinThoseBeforeThemBecomeZeros) {
   expect_orthonormal(orthonormal(p, N), N, {0, 1, 0, 1, 1, 0, 0});
 }
 
+// The inverse of its length would be infinite.
+TEST(ExchangePower, AColumnTooShortToBeMadeLongerBecomesZeros) {
+  EXPECT_EQ(orthonormal({1e-41, 2e-41, -1e-41}, 3), Column(3));
+}
+
 TEST(ExchangePower, MoreColumnsThanRowsAreNoMoreThanRows) {
   Random random(5);
   expect_orthonormal(orthonormal(random_column(3 * 5, random), 3), 3, {1, 1, 1, 0, 0});
