@@ -56,6 +56,30 @@ TEST(Cost, WhatConcernsSomeRowsOfATableDoesNotCostTheTable) {
   EXPECT_LT(bytes_moved(more), bytes_moved(few) * 5 / 4);
 }
 
+TEST(Cost, WhatCodesGradientsIsCountedByTheBytesThatItMoves) {
+  constexpr int64_t n = 9600;
+  EXPECT_EQ(bytes_moved(EncodeBf16{n}), 6 * n);
+  EXPECT_EQ(bytes_moved(EncodeBf16Feedback{n}), 10 * n);
+  EXPECT_EQ(bytes_moved(AddBf16{n, true}), 10 * n);
+  EXPECT_EQ(bytes_moved(AddInt8{n}), 9 * n);
+  EXPECT_EQ(bytes_moved(AddTopK{n, 3}), 12 * ((3 * (8 + 128) + 11) / 12));  // lines of 64 bytes
+  EXPECT_EQ(bytes_moved(AddTopK{n, n}), 16 * n);
+  EXPECT_EQ(bytes_moved(SignAdd{n}), 12 * ((8 * n + n / 8 + 11) / 12));
+}
+
+TEST(Cost, ProductsThatAreExchangedCostByTheirColumnsToo) {
+  Calibration measured;
+  for (const int64_t R : {4, 64}) {
+    const double ratio = R == 64 ? 3 : 1;
+    measured.points.push_back(cost_point(PowerProject{100, 200, R}, 1e-3 * ratio));  // tall
+    measured.points.push_back(cost_point(PowerProject{200, 100, R}, 2e-3 * ratio));
+  }
+  const CostModel costs(measured);
+  EXPECT_DOUBLE_EQ(costs.seconds(PowerProject{100, 200, 34}), 2e-3);
+  EXPECT_DOUBLE_EQ(costs.seconds(PowerProject{200, 100, 34}), 4e-3);
+  EXPECT_DOUBLE_EQ(costs.seconds(PowerProject{400, 100, 4}), 4e-3);
+}
+
 TEST(Cost, EveryKindHasACost) {
   for (const CostModel& costs : {CostModel(), CostModel(made_up())}) {
     for (const OpParams& shape : calibration_shapes()) {

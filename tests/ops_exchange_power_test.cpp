@@ -121,6 +121,22 @@ TEST(ExchangePower, ColumnsWithinThoseBeforeThemBecomeZeros) {
   expect_orthonormal(orthonormal(p, N), N, {0, 1, 0, 1, 1, 0, 0});
 }
 
+// The inverse of its length would be infinite.
+TEST(ExchangePower, AColumnTooShortToBeMadeLongerBecomesZeros) {
+  EXPECT_EQ(orthonormal({1e-41, 0, -2e-41}, 3), Column(3));
+}
+
+TEST(ExchangePower, AColumnThatIsNotFiniteIsSoInAllRowsAndSpoilsThoseBehindIt) {
+  for (const double bad : {double{INFINITY}, std::nan("")}) {
+    for (const int column : {0, 1}) {
+      Column p = {1, 2, 3, -1, 1, 4, 1, 0, 2};
+      p[column] = bad;
+      p = orthonormal(p, 3);
+      for (int i = 0; i < 9; ++i) EXPECT_EQ(std::isnan(p[i]), i % 3 >= column) << i;
+    }
+  }
+}
+
 TEST(ExchangePower, MoreColumnsThanRowsAreNoMoreThanRows) {
   Random random(5);
   expect_orthonormal(orthonormal(random_column(3 * 5, random), 3), 3, {1, 1, 1, 0, 0});

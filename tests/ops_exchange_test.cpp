@@ -110,6 +110,8 @@ TEST(ExchangeOps, WhatCannotBeUsedIsStillSoInTheSum) {
   }
   const PowerKeep keep{K, R};
   EXPECT_EQ(outcome(keep, operands(keep, {{INFINITY, 0}, none}, {warm})).updates[0], warm);
+  const Column some(K * R, 1.0);
+  EXPECT_EQ(outcome(keep, operands(keep, {{INFINITY, 0}, some}, {warm})).updates[0], warm);
   const AddTopK few{100, 3};
   const Column added =
       outcome(few, operands(few, {{5, 6, 99}, Column(3, std::nan(""))}, {Column(100)})).updates[0];
@@ -232,7 +234,7 @@ TEST(ExchangeInt8, ABlockOfZerosIsZerosAndOneThatIsNotFiniteSpoilsNoOther) {
     Column g = random_column(n, random);
     std::fill_n(g.begin() + kCodeBlock, kCodeBlock, 0.0);
     g[2 * kCodeBlock + 77] = bad;
-    std::fill_n(g.begin() + 3 * kCodeBlock, kCodeBlock, 1e-44);
+    std::fill_n(g.begin() + 3 * kCodeBlock, kCodeBlock, 1e-39);
     const OpValues<double> out = outcome(op, operands(op, {g}, {}));
     EXPECT_EQ(out.writes[1][1], 0);
     EXPECT_EQ(out.writes[1][3], 0);

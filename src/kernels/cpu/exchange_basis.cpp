@@ -80,7 +80,7 @@ class Columns {
   void set_length(int64_t j) const {
     const double left = size(j);
     float* x = column(j);
-    if (left <= std::max(kLeastLength, kLeastLeft * before_[j])) {
+    if (std::isfinite(left) && left <= std::max(kLeastLength, kLeastLeft * before_[j])) {
       std::fill_n(x, N_, 0.0f);
       return;
     }

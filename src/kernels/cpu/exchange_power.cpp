@@ -27,7 +27,7 @@ void check_columns(int64_t R) {
 namespace {
 
 // Rows and columns of x that pass through the second-level cache together.
-constexpr int64_t kRowsTogether = 48, kDepth = 1024;
+constexpr int64_t kRowsTogether = 24, kDepth = 1024;
 static_assert(kMostColumns % kLanes == 0);
 
 class Projection {
@@ -170,7 +170,7 @@ class Outer {
 namespace {
 
 // Columns of x that a thread multiplies at a time, and as deep as they are packed.
-constexpr int64_t kColumnsTogether = 256, kRowsDeep = 128, kColumnUnit = 64;
+constexpr int64_t kColumnsTogether = 512, kRowsDeep = 64, kColumnUnit = 64;
 static_assert(kColumnUnit % kPanel == 0 && kColumnsTogether % kColumnUnit == 0);
 
 // Of each thread: columns of x, and of qᵀ.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/cpu/exchange_gate.h"
 #include "kernels/cpu/kernels.h"
@@ -13,27 +14,35 @@ namespace ebb::cpu {
 
 namespace {
 
-static_assert(kLanes % 8 == 0 && kNormChunk % kLanes == 0, "no byte of signs is of two vectors");
+// Those of a vector.
+using Signs = std::conditional_t<kLanes == 16, uint16_t, uint8_t>;
+static_assert(8 * sizeof(Signs) == kLanes && kNormChunk % kLanes == 0);
 
-// Signs of a vector whose first element is i, of n.
-int64_t bytes_of(int64_t i, int64_t n) { return std::min<int64_t>(kLanes / 8, sign_bytes(n - i)); }
-
-void put_signs(uint8_t* bits, int64_t i, int64_t n, uint32_t signs) {
-  if (n - i < kLanes) signs &= (1u << (n - i)) - 1;
-  std::memcpy(bits + i / 8, &signs, bytes_of(i, n));
+// Signs of up to a vector of elements, of which the first is i and n is behind the last.
+void put_signs(uint8_t* bits, int64_t i, int64_t n, Signs signs) {
+  if (n - i >= kLanes) {
+    std::memcpy(bits + i / 8, &signs, sizeof signs);
+  } else {
+    signs &= static_cast<Signs>((1u << (n - i)) - 1);
+    std::memcpy(bits + i / 8, &signs, sign_bytes(n - i));
+  }
 }
 
-uint32_t get_signs(const uint8_t* bits, int64_t i, int64_t n) {
-  uint32_t signs = 0;
-  std::memcpy(&signs, bits + i / 8, bytes_of(i, n));
+Signs get_signs(const uint8_t* bits, int64_t i, int64_t n) {
+  Signs signs = 0;
+  if (n - i >= kLanes) {
+    std::memcpy(&signs, bits + i / 8, sizeof signs);
+  } else {
+    std::memcpy(&signs, bits + i / 8, sign_bytes(n - i));
+  }
   return signs;
 }
 
 // x where the sign is 1, else -x.
-Vec signed_by(uint32_t signs, Vec x) {
+Vec signed_by(Signs signs, Vec x) {
   VecU lane;
   for (int i = 0; i < kLanes; ++i) lane[i] = static_cast<uint32_t>(i);
-  const VecU minus = (~(VecU{} + signs) >> lane & 1) << 31;
+  const VecU minus = (~(VecU{} + uint32_t{signs}) >> lane & 1) << 31;
   return as_bits<Vec>(as_bits<VecU>(x) ^ minus);
 }
 
@@ -88,7 +97,7 @@ void run(const SignEncode& op, const Call& call) {
   call.write(1)[0] = scale;
   each_chunk(op.n, [&](int64_t, int64_t begin, int64_t end) {
     for_lanes(begin, end, [&](int64_t i, auto get, auto put) {
-      const uint32_t signs = lane_bits(get(y + i) >= splat(0.0f));
+      const auto signs = static_cast<Signs>(lane_bits(get(y + i) >= splat(0.0f)));
       put_signs(bits, i, end, signs);
       put(y + i, get(y + i) - signed_by(signs, splat(scale)));
     });
