@@ -105,9 +105,8 @@ TEST(ExchangeOps, WhatCannotBeUsedIsStillSoInTheSum) {
   for (const double x : p) EXPECT_TRUE(std::isnan(x));
   const PowerSum op{N, K, R};
   const Column none(K * R, std::nan("")), warm(K * R, 0.5);
-  for (const double x : outcome(op, operands(op, {p, none}, {})).writes[0]) {
-    EXPECT_TRUE(std::isnan(x));
-  }
+  const Column sum = outcome(op, operands(op, {p, none}, {})).writes[0];
+  for (const double x : sum) EXPECT_TRUE(std::isnan(x));
   const PowerKeep keep{K, R};
   EXPECT_EQ(outcome(keep, operands(keep, {{INFINITY, 0}, none}, {warm})).updates[0], warm);
   const Column some(K * R, 1.0);

@@ -59,8 +59,10 @@ inline RankPlace pipeline(const DitConfig& config, int stages, int groups = 1) {
 // What ranks leave behind after two steps: of each tensor what its owner has, or all the same.
 class Ranks {
  public:
+  // Before step k of a rank; and of how many.
+  using Before = std::function<void(Rig& machine, int rank, int64_t k)>;
   Ranks(const DitConfig& config, StepSpec spec, const Choices& choices, const RankPlace& place,
-        Shard shard) {
+        Shard shard, const Before& before = {}, int64_t steps = 2) {
     spec.choices = choices;
     const int ranks = place.ranks();
     std::vector<Program> programs;
@@ -73,6 +75,7 @@ class Ranks {
     std::mutex turn;
     found_.resize(ranks);
     resident_.resize(ranks);
+    sent_.resize(ranks);
     ThreadRanks::run(ranks, [&](Peers& peers) {
       const int r = peers.rank();
       turn.lock();
@@ -81,14 +84,16 @@ class Ranks {
         Rig machine({std::move(programs[r])});
         machine.set_weights(config);
         machine.executor().exchange_with(lane);
-        for (int64_t k = 0; k < 2; ++k) {
+        for (int64_t k = 0; k < steps; ++k) {
           machine.set_batch(config, spec.batch);
+          if (before) before(machine, r, k);
           machine.executor().run(training_scalars(k));
           EXPECT_EQ(machine.executor().peak_bytes(), machine.plan().bytes);
         }
+        sent_[r] = planned[r];
         found_[r] = results(machine);
         resident_[r] = machine.plan().resident_bytes;
-        EXPECT_EQ(peers.sent_bytes(), 2 * planned[r]) << "of rank " << r;
+        EXPECT_EQ(peers.sent_bytes(), steps * planned[r]) << "of rank " << r;
       } catch (...) {
         turn.unlock();
         throw;
@@ -110,11 +115,13 @@ class Ranks {
     }
     EXPECT_TRUE(missing.empty()) << *missing.begin();
   }
+  const Bits& found(int rank) const { return found_[rank]; }
+  int64_t sent_bytes(int rank) const { return sent_[rank]; }  // in a step
   int64_t most_resident() const { return *std::max_element(resident_.begin(), resident_.end()); }
 
  private:
   std::vector<Bits> found_;
-  std::vector<int64_t> resident_;
+  std::vector<int64_t> resident_, sent_;
 };
 
 }  // namespace ebb

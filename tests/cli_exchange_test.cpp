@@ -1,0 +1,97 @@
+// Gradients in fewer bytes, as people ask for them: --exchange.
+#include "cli_ranks_fixture.h"
+
+namespace ebb::cli_fixture {
+namespace {
+
+class CliExchange : public CliRanks {
+ protected:
+  static Args over(const char* code) { return {"--ranks", "data=2", "--exchange", code}; }
+  // Of a model that is worth coding, on a link of this rate.
+  Json plan(const Args& more) const {
+    return parsed(succeed(Args{"plan", "--model", "DiT-S/4", "--batch", "8", "--memory", "8G",
+                               "--threads", "1", "--sample-every", "0", "--json"} +
+                          more));
+  }
+  static std::string exchange_in(const Json& plan) {
+    for (const Json& used : plan["techniques"]) {
+      if (used["name"] == "exchange") {
+        EXPECT_EQ(used["class"], "lossy");
+        return used["setting"];
+      }
+    }
+    return "";
+  }
+};
+
+TEST_F(CliExchange, ARunGoesOnAsIfItHadNotBeenStopped) {
+  for (const char* code : {"int8", "topk:0.05", "powersgd:2"}) {
+    SCOPED_TRACE(code);
+    train_over(2, "whole", 4, over(code));
+    train_over(2, "half", 2, over(code));
+    train_over(2, "half", 4, {"--resume"});
+    EXPECT_TRUE(tensors("half", 4) == tensors("whole", 4));
+    fs::remove_all(launch_.folder / "whole");
+    fs::remove_all(launch_.folder / "half");
+  }
+}
+
+TEST_F(CliExchange, WhatWasNotSentIsDroppedOnlyWhereThatIsSaid) {
+  train_over(2, "run", 2, over("topk:0.05"));
+  const Args on = {"train", "--out", "run", "--resume", "--steps", "4"};
+  const Result refused = run(on + Args{"--ranks", "auto"});
+  EXPECT_EQ(refused.code, 5) << refused.story();
+  EXPECT_TRUE(contains(refused.err, "have not sent")) << refused.story();
+  EXPECT_TRUE(contains(refused.err, "--exchange fp32")) << refused.story();
+  const Result dropped = run(on + Args{"--ranks", "auto", "--exchange", "fp32"});
+  EXPECT_EQ(dropped.code, 0) << dropped.story();
+  EXPECT_TRUE(contains(dropped.err, "is dropped")) << dropped.story();
+  train_over(3, "three", 2, {"--ranks", "data=3", "--exchange", "topk:0.05"});
+  train_over(2, "three", 4, {"--ranks", "data=2", "--resume"});
+}
+
+TEST_F(CliExchange, IsPrunedAlong) {
+  train_over(2, "run", 2, over("powersgd:2") + Args{"--width", "32", "--heads", "4"});
+  succeed({"prune", "--from", "run", "--heads", "0.5", "--out", "p.safetensors"});
+  const SafetensorsReader file(launch_.folder / "p.safetensors", Exit::disk);
+  const TensorEntry* weight = file.find("blocks.0.attn.qkv.weight");
+  const TensorEntry* rest = file.find("rest1.blocks.0.attn.qkv.weight");
+  ASSERT_TRUE(weight != nullptr && rest != nullptr);
+  EXPECT_EQ(rest->shape, weight->shape);
+  const Result r =
+      run({"train", "--from", "p.safetensors", "--out", "small", "--steps", "4"}, ranks(2));
+  EXPECT_EQ(r.code, 0) << r.story();
+}
+
+TEST_F(CliExchange, ThePlannerCodesWhatPaysAndOnlyWhereItMay) {
+  const Args slow = {"--ranks", "data=2", "--link", "20M,100us"},
+             fast = {"--ranks", "data=2", "--link", "100G,2us"};
+  const Json plain = plan(slow), coded = plan(slow + Args{"--allow", "exchange8,powersgd"});
+  EXPECT_EQ(exchange_in(plain), "");
+  EXPECT_EQ(exchange_in(coded), "powersgd:4");
+  EXPECT_LT(coded["predicted_step_seconds"].get<double>(),
+            0.5 * plain["predicted_step_seconds"].get<double>());
+  EXPECT_LT(coded["ranks"][0]["sent_bytes"].get<int64_t>(),
+            plain["ranks"][0]["sent_bytes"].get<int64_t>() / 20);
+  EXPECT_EQ(exchange_in(plan(fast + Args{"--allow", "exchange8,powersgd"})), "");
+}
+
+TEST_F(CliExchange, IsRefusedByNameWhereItCannotBe) {
+  const auto refuse = [&](const Args& flags, const char* one, const char* other) {
+    const Result r = run(Args{"plan", "--model", "DiT-S/8", "--batch", "8"} + flags);
+    EXPECT_EQ(r.code, 2) << r.story();
+    EXPECT_TRUE(contains(r.err, one) && contains(r.err, other)) << r.story();
+  };
+  refuse({"--exchange", "bf16"}, "--exchange bf16", "--ranks");
+  refuse({"--exchange", "int8", "--ranks", "pipe=2"}, "--exchange int8", "--ranks");
+  refuse({"--exchange", "int8", "--ranks", "data=2", "--sum", "tree:2"}, "--exchange int8",
+         "--sum tree:2");
+  refuse({"--exchange", "bf16+feedback", "--ranks", "data=2", "--release", "on"},
+         "--exchange bf16+feedback", "--release on");
+  for (const char* word : {"topk:0", "topk:2", "powersgd:0", "powersgd:65", "bf15", "topk"}) {
+    refuse({"--exchange", word, "--ranks", "data=2"}, word, "powersgd:R");
+  }
+}
+
+}  // namespace
+}  // namespace ebb::cli_fixture
