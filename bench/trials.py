@@ -71,9 +71,10 @@ def run(*command):
     return done.stdout
 
 
-def train(args, out, steps, *flags, save_every=None):
+def train(args, out, steps, *flags, save_every=None, ranks=1):
     """The checkpoint after the last step."""
-    run(args.ebb, "train", "--data", DATA, "--steps", steps, "--sample-every", 0, "--save-every",
+    launch = ["mpiexec.mpich", "-n", ranks] if ranks > 1 else []
+    run(*launch, args.ebb, "train", "--data", DATA, "--steps", steps, "--sample-every", 0, "--save-every",
         save_every or steps, "--log-every", 0, "--threads", args.threads, "--out", out, *flags)
     return checkpoint(out, steps)
 

@@ -76,6 +76,30 @@ TEST_F(CliExchange, ThePlannerCodesWhatPaysAndOnlyWhereItMay) {
   EXPECT_EQ(exchange_in(plan(fast + Args{"--allow", "exchange8,powersgd"})), "");
 }
 
+TEST_F(CliExchange, APlanSaysFromWhichLinkOnACodeGainsNothing) {
+  const Args two = {"--ranks", "data=2"};
+  const auto codes = [&](const char* link) { return plan(two + Args{"--link", link})["codes"]; };
+  const Json all = codes("1G,50us");
+  ASSERT_EQ(all.size(), 4u);
+  for (const Json& code : all) {
+    const Json& below = code["pays_below_bits_per_second"];
+    ASSERT_TRUE(below.is_number()) << code;
+    ASSERT_GT(below, 0) << code;
+    // A link on either side of it.
+    for (const double part : {0.8, 1.25}) {
+      const std::string link = fmt::format("{:.4g}M,50us", below.get<double>() * part / 1e6);
+      const Args coded = {"--exchange", code["code"], "--link", link};
+      const double plain =
+          plan(two + Args{"--exchange", "fp32", "--link", link})["predicted_step_seconds"];
+      const double taken = plan(two + Args{"--shard", "off"} + coded)["predicted_step_seconds"];
+      EXPECT_EQ(taken < plain, part < 1) << code << " at " << link;
+    }
+  }
+  const Result people =
+      succeed({"plan", "--model", "DiT-S/8", "--batch", "4", "--ranks", "data=2"});
+  EXPECT_TRUE(contains(people.out, "(--exchange) pay on links: bf16 below ")) << people.out;
+}
+
 TEST_F(CliExchange, IsRefusedByNameWhereItCannotBe) {
   const auto refuse = [&](const Args& flags, const char* one, const char* other) {
     const Result r = run(Args{"plan", "--model", "DiT-S/8", "--batch", "8"} + flags);

@@ -55,6 +55,9 @@ PlanReport report_of(const TrainingPlan& plan) {
       describe(p.options.name, p.options.config, p.planned, p.options.budget_bytes, p.outlook);
   report.floor_bytes = plan.floor_bytes();
   report.fewer_pictures = p.options.fewer_pictures;
+  if (p.planned.floor_bytes > 0) {
+    report.codes = code_gains(p.options.config, p.planned.step, inside(p.machine));
+  }
   return report;
 }
 

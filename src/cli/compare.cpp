@@ -17,6 +17,7 @@
 #include "cli/this_machine.h"
 #include "cli/verbs.h"
 #include "machine/process.h"
+#include "plan/link.h"
 #include "plan/techniques.h"
 
 namespace ebb {
@@ -157,6 +158,10 @@ class Comparison {
   }
 
   const std::vector<Row>& rows() const { return rows_; }
+  // Codes for gradients between two ranks: planned, since nothing here is sent.
+  ordered_json codes(int64_t batch) const {
+    return batch > 1 ? plan("--ranks=data=2")["codes"] : ordered_json::array();
+  }
   // What is saved is saved from this: measured, or planned where the machine cannot hold it.
   int64_t baseline_bytes() const {
     return rows_[0].measured() ? rows_[0].peak_bytes : baseline_plan_bytes_;
@@ -282,6 +287,7 @@ void print_json(const Comparison& comparison, const std::string& model, int64_t 
     r["note"] = row.note;
     j["rows"].push_back(std::move(r));
   }
+  j["codes"] = comparison.codes(batch);
   fmt::print("{}\n", j.dump(2));
 }
 
@@ -311,6 +317,20 @@ void print_advice(const Comparison& comparison) {
   fmt::print(" Add `--clip 1` to the flags for `ebb train`: the rows were measured with it.\n");
 }
 
+void print_codes(const ordered_json& codes) {
+  if (codes.empty()) return;
+  fmt::print("\nPlanned, for two ranks with a link that was not measured:\n\n");
+  fmt::print("| gradients sent as | a step sends | pays on links |\n|---|---:|---|\n");
+  for (const ordered_json& code : codes) {
+    const ordered_json& below = code["pays_below_bits_per_second"];
+    fmt::print("| `--exchange {}` | {} | {} |\n", code["code"].get<std::string>(),
+               format_size(code["sent_bytes"]),
+               below.is_null() ? "always"
+               : below == 0    ? "never"
+                               : "below " + rate_words(below));
+  }
+}
+
 void print_markdown(const Comparison& comparison, const std::string& model, int64_t batch) {
   fmt::print("{} at batch {}, measured on this machine\n\n", model, batch);
   fmt::print("| technique | peak | saved | saved % | step | slowdown | class | flags | note |\n");
@@ -326,6 +346,7 @@ void print_markdown(const Comparison& comparison, const std::string& model, int6
                row.flags + (row.offloads ? " --offload DIR" : ""), row.note);
   }
   print_advice(comparison);
+  print_codes(comparison.codes(batch));
 }
 
 // What the user said of the model and the threads, for the processes that measure.

@@ -99,6 +99,8 @@ std::string link_text(const Link& link, int digits) {
          with_unit(link.latency_seconds, kTimes, digits);
 }
 
+std::string rate_words(double bits_per_second) { return in_words(bits_per_second, kRates) + "b/s"; }
+
 std::string link_words(const Link& link) {
   return fmt::format("{}B/s, {}", in_words(link.bytes_per_second, kRates),
                      in_words(link.latency_seconds, kTimes));

@@ -30,6 +30,9 @@ Link parse_link(const std::string& text, const std::string& where);
 // The same backwards, to so many digits: "100G,2us".
 std::string link_text(const Link& link, int digits = 6);
 
+// For people: "3.1 Gb/s", as links are named.
+std::string rate_words(double bits_per_second);
+
 // For people: "2.1 GB/s, 60 us".
 std::string link_words(const Link& link);
 

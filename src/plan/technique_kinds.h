@@ -67,6 +67,8 @@ Technique shard_technique();
 Technique stage_order_technique();
 Technique label_rows_technique();
 Technique exchange_technique();
+// Those that words of --allow stand for.
+std::vector<ExchangeCode> codes_to_allow();
 Technique precision_technique();
 Technique gradients_technique();
 Technique moments_technique();

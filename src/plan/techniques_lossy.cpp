@@ -64,6 +64,21 @@ Technique precision_technique() {
   return t;
 }
 
+namespace {
+
+constexpr std::pair<const char*, const char*> kAllowedCodes[] = {{"exchange16", "bf16"},
+                                                                 {"exchange8", "int8"},
+                                                                 {"powersgd", "powersgd:4"},
+                                                                 {"topk", "topk:0.01"}};
+
+}  // namespace
+
+std::vector<ExchangeCode> codes_to_allow() {
+  std::vector<ExchangeCode> codes;
+  for (const auto& [word, code] : kAllowedCodes) codes.push_back(*parse_exchange(code));
+  return codes;
+}
+
 // Between groups of ranks. Whatever a code leaves out goes with a later gradient, or is lost.
 Technique exchange_technique() {
   Technique t{"exchange",
@@ -91,14 +106,9 @@ Technique exchange_technique() {
     if (c.storage.exchange.any()) d.exchange = c.storage.exchange;
   };
   t.offer = [](const Choices& before, const SearchCase& c) {
-    static const std::vector<std::pair<const char*, const char*>> kAllowed = {
-        {"exchange16", "bf16"},
-        {"exchange8", "int8"},
-        {"powersgd", "powersgd:4"},
-        {"topk", "topk:0.01"}};
     std::vector<ExchangeCode> codes = {{}};
     const bool can = c.spec.update && c.spec.place.data > 1 && c.spec.leaves == 0;
-    for (const auto& [word, code] : kAllowed) {
+    for (const auto& [word, code] : kAllowedCodes) {
       if (can && c.decisions.allows(word)) codes.push_back(*parse_exchange(code));
     }
     return each_of<ExchangeCode>(

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "plan/layout.h"
@@ -47,6 +48,20 @@ ordered_json or_null(const std::optional<T>& value) {
   return value ? ordered_json(*value) : ordered_json();
 }
 
+// JSON has no infinity: null is a code that always pays.
+ordered_json codes_json(const PlanReport& r) {
+  ordered_json codes = ordered_json::array();
+  for (const CodeGain& code : r.codes) {
+    const bool always = std::isinf(code.pays_below);
+    codes.push_back(
+        {{"code", code.code},
+         {"sent_bytes", code.sent_bytes},
+         {"predicted_step_seconds", code.seconds},
+         {"pays_below_bits_per_second", always ? ordered_json() : ordered_json(code.pays_below)}});
+  }
+  return codes;
+}
+
 }  // namespace
 
 std::string report_json(const PlanReport& r) {
@@ -74,6 +89,7 @@ std::string report_json(const PlanReport& r) {
   if (!r.ranks.empty()) {
     j["layout"] = layout_text({r.place.data, r.place.pipe});
     j["ranks"] = ranks_json(r);
+    j["codes"] = codes_json(r);
   }
   j["peak_op"] = r.peak_op;
   for (int i = 0; i < kPurposes; ++i) {

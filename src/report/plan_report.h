@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/code_gains.h"
 #include "plan/planned_run.h"
 #include "train/outlook.h"
 
@@ -41,6 +42,7 @@ struct PlanReport {
   double step_seconds = 0, step_flops = 0;
   RankPlace place;
   std::vector<RankBytes> ranks;    // where there are several
+  std::vector<CodeGain> codes;     // for gradients, that would send fewer bytes
   std::optional<Outlook> outlook;  // absent: of a run whose length nobody has said
   std::vector<WayOut> lossy_ways;  // how far down they would reach
   std::string fewer_pictures;      // why they are not what they are by default

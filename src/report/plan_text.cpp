@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/text.h"
 #include "plan/layout.h"
@@ -131,6 +132,19 @@ std::string blocks_text(const PlanReport& r) {
   return text;
 }
 
+// From which links on they gain nothing.
+std::string codes_text(const std::vector<CodeGain>& codes) {
+  if (codes.empty()) return "";
+  std::string text;
+  for (const CodeGain& code : codes) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", code.code,
+                        code.pays_below == 0          ? "never"
+                        : std::isinf(code.pays_below) ? "always"
+                                                      : "below " + rate_words(code.pays_below));
+  }
+  return fmt::format("  gradients in fewer bytes (--exchange) pay on links: {}\n\n", text);
+}
+
 // Ranks that take the same stand in one row.
 std::string ranks_text(const PlanReport& r) {
   if (r.ranks.empty()) return "";
@@ -149,7 +163,7 @@ std::string ranks_text(const PlanReport& r) {
                         format_size(each.process_bytes), format_size(each.sent_bytes));
     i = end;
   }
-  return text + "\n";
+  return text + "\n" + codes_text(r.codes);
 }
 
 }  // namespace
