@@ -22,6 +22,7 @@ enum class Stream : uint32_t {
   stand_in = 11,
   prune = 12,
   left = 13,
+  projector = 14,
 };
 
 // Philox4x32-10 of the counter (block, sample, step, stream) under a 64-bit key.

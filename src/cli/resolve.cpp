@@ -68,6 +68,8 @@ Training training_in(Settings& s) {
   t.warmup = s.warmup;
   t.weight_decay = s.weight_decay;
   t.betas = betas_in(s);
+  t.galore_refresh = s.galore_refresh;
+  t.galore_scale = s.galore_scale;
   t.l1 = s.l1;
   t.group_lasso = s.group_lasso;
   t.clip = s.clip;

@@ -2,6 +2,8 @@
 // Statistics, sums, softmax and the loss are fp32 always.
 #pragma once
 
+#include <algorithm>
+
 #include "model/config.h"
 #include "program/program.h"
 
@@ -11,6 +13,7 @@ namespace ebb {
 inline constexpr const char* kFirstMoment = "m.";
 inline constexpr const char* kSecondMoment = "v.";
 inline constexpr const char* kAverage = "ema.";
+inline constexpr const char* kProjector = "q.";
 inline constexpr const char* kMask = "mask.";  // which weights of a sparse one are left
 
 inline Shape mask_shape(const ParamSpec& p) { return {p.rows(), mask_row_bytes(p.columns())}; }
@@ -26,6 +29,9 @@ struct Storage {
   // Of the label table's gradient only so many rows, those that a batch touches, and of its update
   // too; 0: all. This loses nothing (program/ops_label.h).
   int64_t label_rows = 0;
+  // Of AdamW: the moments of matrices are of so many directions of their gradients
+  // (program/ops_galore.h); 0: of all.
+  int64_t galore_rank = 0;
   bool operator==(const Storage&) const = default;
 
   bool splits(const ParamSpec& p) const { return activation == DType::bf16 && p.product; }
@@ -34,6 +40,11 @@ struct Storage {
   bool in_rows(const ParamSpec& p) const { return label_rows > 0 && p.of_labels(); }
   Shape gradient_shape(const ParamSpec& p) const {
     return in_rows(p) ? Shape{label_rows, p.columns() + 1} : p.stored();
+  }
+  // A matrix with no more directions is left as it is, and so is what is left of a sparse one.
+  bool projects(const ParamSpec& p) const {
+    return galore_rank > 0 && p.product && !p.sparse() &&
+           std::min(p.rows(), p.columns()) > galore_rank;
   }
   DType ema_of(const ParamSpec& p) const { return p.product ? ema : DType::f32; }
   // What is small stays as it is: it would save little.

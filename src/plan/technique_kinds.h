@@ -68,6 +68,7 @@ Technique stage_order_technique();
 Technique label_rows_technique();
 Technique precision_technique();
 Technique gradients_technique();
+Technique galore_technique();
 Technique moments_technique();
 Technique average_technique();
 Technique optimizer_technique();

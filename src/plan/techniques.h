@@ -26,8 +26,10 @@ struct Decisions {
   std::optional<Shard> shard;
   std::optional<bool> late_matrices;
   std::optional<bool> label_rows;
+  std::optional<int64_t> galore_rank;  // 0: off; kQuarter: a quarter of the width
   std::set<std::string> allowed;
 
+  static constexpr int64_t kQuarter = -1;
   bool allows(const std::string& word) const { return allowed.contains(word); }
 };
 

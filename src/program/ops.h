@@ -15,6 +15,7 @@
 
 #include "base/rng.h"
 #include "program/dtype.h"
+#include "program/ops_galore.h"
 #include "program/ops_label.h"
 #include "program/ops_update.h"
 
@@ -439,7 +440,7 @@ using OpParams =
                  LinearBackwardParams, Silu, SiluBackward, Gelu, Add, AddTo, Repeat, Zero, AdaLN,
                  AdaLNBackward, AddGated, AddGatedBackward, QkNorm, QkNormBackward, Attention,
                  AttentionBackward, DdpmLoss, FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW,
-                 Lion, Adafactor, StructureSquares, Shrink, LabelsAndNull, Guide, DiffusionStep,
-                 FlowStep, ColumnSums, Transfer, Exchange>;
+                 Lion, Adafactor, GaloreAdamW, StructureSquares, Shrink, LabelsAndNull, Guide,
+                 DiffusionStep, FlowStep, ColumnSums, Transfer, Exchange>;
 
 }  // namespace ebb

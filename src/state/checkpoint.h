@@ -41,6 +41,7 @@ struct CheckpointInfo {
   double average_start = 0;  // the share of the starting weights in the average
   std::string pruned;        // what is left of the model that was pruned (formats/pruned_json.h)
   PruneProgress pruning;     // by the run itself
+  int64_t galore_rank = 0;   // of the moments of matrices; 0: they are of the matrices' own shape
 };
 
 // Where a run keeps the checkpoint of a step.

@@ -51,6 +51,7 @@ void run(const ClipScale& op, const Call& call);
 void run(const AdamW& op, const Call& call);
 void run(const Lion& op, const Call& call);
 void run(const Adafactor& op, const Call& call);
+void run(const GaloreAdamW& op, const Call& call);
 void run(const StructureSquares& op, const Call& call);
 void run(const Shrink& op, const Call& call);
 void run(const LabelsAndNull& op, const Call& call);
@@ -78,6 +79,7 @@ int64_t scratch(const Attention& op);
 int64_t scratch(const AttentionBackward& op);
 int64_t scratch(const SquaredNorm& op);
 int64_t scratch(const Adafactor& op);
+int64_t scratch(const GaloreAdamW& op);
 int64_t scratch(const StructureSquares& op);
 int64_t scratch(const Shrink& op);
 
