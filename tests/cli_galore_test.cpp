@@ -2,6 +2,7 @@
 #include <csignal>
 
 #include "cli_ranks_fixture.h"
+#include "program/buffer.h"
 
 namespace ebb::cli_fixture {
 namespace {
