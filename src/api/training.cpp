@@ -41,15 +41,14 @@ void set_betas(StepSpec& step, const Training& t) {
 void set_galore(StepSpec& step, const Training& t, const Decisions& decisions) {
   step.galore_refresh = t.galore_refresh;
   step.galore_scale = t.galore_scale;
-  const bool allowed = decisions.allows("galore");
   const auto refuse_unused = [&](const char* flag, bool given) {
-    if (!given || allowed || decisions.galore_rank.value_or(0) != 0) return;
+    if (!given || decisions.projects() || decisions.allows("galore")) return;
     fail(Exit::usage, fmt::format("{}: without --galore there is no projector", flag),
          "give --galore on or --allow galore too, or leave it out");
   };
   refuse_unused("--galore-refresh", t.galore_refresh != Training{}.galore_refresh);
   refuse_unused("--galore-scale", t.galore_scale != Training{}.galore_scale);
-  if (!allowed || decisions.galore_rank || step.optimizer == Optimizer::adamw) return;
+  if (decisions.galore_rank || !decisions.projects() || step.optimizer == Optimizer::adamw) return;
   fail(Exit::usage,
        fmt::format("--allow galore contradicts --optimizer {}: it is AdamW's two moments that are "
                    "kept in a small space",

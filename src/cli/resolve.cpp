@@ -68,8 +68,10 @@ Training training_in(Settings& s) {
   t.warmup = s.warmup;
   t.weight_decay = s.weight_decay;
   t.betas = betas_in(s);
-  t.galore_refresh = s.galore_refresh;
-  t.galore_scale = s.galore_scale;
+  // What the record of a run says of a projector is refused with the projector's absence, if at
+  // all.
+  if (s.said("galore-refresh") || s.decisions.projects()) t.galore_refresh = s.galore_refresh;
+  if (s.said("galore-scale") || s.decisions.projects()) t.galore_scale = s.galore_scale;
   t.l1 = s.l1;
   t.group_lasso = s.group_lasso;
   t.clip = s.clip;

@@ -31,6 +31,8 @@ struct Decisions {
 
   static constexpr int64_t kQuarter = -1;
   bool allows(const std::string& word) const { return allowed.contains(word); }
+  // Whether moments may come to be in a small space.
+  bool projects() const { return galore_rank.value_or(allows("galore") ? kQuarter : 0) != 0; }
 };
 
 enum class Exactness : uint8_t { exact, rounding, lossy };

@@ -180,10 +180,13 @@ void prune_checkpoints(const std::filesystem::path& run, int64_t keep) {
   }
 }
 
-int64_t checkpoint_heap_bytes(const DitConfig& config, const StepSpec& step) {
+int64_t checkpoint_heap_bytes(const DitConfig& config, const StepSpec& step, bool projects) {
+  const Storage storage{.galore_rank = projects ? 1 : 0};
   constexpr int64_t kEach = 1200, kInReserve = 1000;
   int64_t tensors = 0;
-  for (const ParamSpec& spec : parameters(config)) tensors += std::ssize(state_of(spec, step, {}));
+  for (const ParamSpec& spec : parameters(config)) {
+    tensors += std::ssize(state_of(spec, step, storage));
+  }
   return kEach * std::max<int64_t>(0, tensors - kInReserve);
 }
 

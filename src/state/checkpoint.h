@@ -74,8 +74,9 @@ void prune_checkpoints(const std::filesystem::path& run, int64_t keep);
 CheckpointInfo read_info(const SafetensorsReader& file);
 
 // What the names, shapes and hashes of a model's state take while a checkpoint is written or read,
-// beyond those of ordinary models, which the reserve of every process holds.
-int64_t checkpoint_heap_bytes(const DitConfig& config, const StepSpec& step);
+// beyond those of ordinary models, which the reserve of every process holds. `projects`: moments
+// may come to be in a small space.
+int64_t checkpoint_heap_bytes(const DitConfig& config, const StepSpec& step, bool projects);
 
 // Fills every weight, EMA and moment of the state from the file; a tensor that is missing, or has
 // another shape, is Exit::disk, and so is one that no model of this kind has. The position table is

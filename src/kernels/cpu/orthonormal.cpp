@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kSums = 32;       // side by side: each waits for its own last addition
 constexpr int64_t kPiece = 64;  // elements of a row that are changed together
+constexpr int64_t kQuick = 16;  // multiply-adds of what the caches hold, as long as other work is
 
 double product(const float* a, const float* b, int64_t n) {
   double sums[kSums] = {};
@@ -33,10 +34,10 @@ double length(const float* row, int64_t n) { return std::sqrt(product(row, row, 
 // Row `count` without what it has of the rows before it.
 void take_off(float* rows, int64_t count, int64_t n, double* shares) {
   float* row = rows + count * n;
-  parallel_range(count, 1, n, [&](int64_t begin, int64_t end) {
+  parallel_range(count, 1, n / kQuick, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) shares[i] = product(rows + i * n, row, n);
   });
-  parallel_range(n, kPiece, count, [&](int64_t begin, int64_t end) {
+  parallel_range(n, kPiece, count / kQuick, [&](int64_t begin, int64_t end) {
     for (int64_t first = begin; first < end; first += kPiece) {
       const int64_t piece = std::min(kPiece, end - first);
       double left[kPiece] = {};
