@@ -97,6 +97,9 @@ TEST_F(CliGalore, WhatContradictsItIsRefusedByBothNames) {
                  {"--galore-refresh", "0"}, Remedy::optional);
   expect_refused(run(training("no", wide({"--steps", "1", "--galore-scale", "-1"}))), 2,
                  {"--galore-scale", "-1"}, Remedy::optional);
+  expect_refused(run(training("no", wide({"--steps", "9", "--prune-to", "0.5", "--prune-end", "8",
+                                          "--prune-every", "2"}))),
+                 2, {"--prune-to", "--galore"});
   EXPECT_FALSE(fs::exists(at("no")));
 }
 
@@ -132,6 +135,8 @@ TEST_F(CliGalore, PruningCutsTheMomentsWithTheMatrix) {
   succeed(next);
   EXPECT_EQ(shape_of("next", 8, "m.blocks.0.mlp.fc1.weight"), (Shape{192, 16}));
   succeed(prune + Args{"--mlp", "64", "--fresh", "--out", "f.safetensors"});
+  succeed({"train", "--data", "idx", "--sample-every", "0", "--out", "fresh", "--steps", "8",
+           "--from", "f.safetensors"});
   // Of qkv with one head of two there are more rows than columns still; of proj there are fewer
   // columns than rows: the projector is of its columns, as before.
   succeed(prune + Args{"--heads", "1", "--out", "h.safetensors"});
