@@ -28,7 +28,7 @@ class CliCompare : public CliTest {
       EXPECT_EQ(class_of(table, exact), "exact") << exact;
     }
     for (const char* lossy :
-         {"bf16", "8-bit moments", "bf16 average", "bf16 gradients",
+         {"bf16", "galore", "8-bit moments", "bf16 average", "bf16 gradients",
           "bf16 + 8-bit moments + bf16 average", "half of heads and MLP", "half of the blocks"}) {
       EXPECT_EQ(class_of(table, lossy), "lossy") << lossy;
     }
@@ -64,11 +64,11 @@ class CliCompare : public CliTest {
 TEST_F(CliCompare, EveryRowIsMeasuredAndSaysHowExactItIs) {
   const Result result = succeed(compare({"--json", "--classes", "3", "--offload", "."}));
   const Json table = parsed(result);  // nothing but JSON on stdout
-  EXPECT_TRUE(contains(result.err, "/28 recompute all ...\n")) << result.err;
+  EXPECT_TRUE(contains(result.err, "/29 recompute all ...\n")) << result.err;
   EXPECT_FALSE(contains(result.err, "\r")) << "not on a terminal";
   EXPECT_EQ(table["model"], "DiT 32x3/4");
   EXPECT_EQ(table["batch"], 16);
-  ASSERT_EQ(table["rows"].size(), 28u);
+  ASSERT_EQ(table["rows"].size(), 29u);
   const Json& baseline = table["rows"][0];
   EXPECT_EQ(table["codes"].size(), 4u);
   EXPECT_EQ(baseline["technique"], "everything kept");
@@ -102,8 +102,8 @@ TEST_F(CliCompare, PeopleGetATableAndAdvice) {
     for (size_t at = 0; (at = result.out.find(what, at)) != std::string::npos; ++at) ++found;
     return found;
   };
-  EXPECT_EQ(count("\n| "), 1 + 27 + 1 + 4) << result.out;
-  EXPECT_EQ(count("| `--"), 27 + 4) << result.out;
+  EXPECT_EQ(count("\n| "), 1 + 28 + 1 + 4) << result.out;
+  EXPECT_EQ(count("| `--"), 28 + 4) << result.out;
   EXPECT_EQ(count("Least memory: "), 1) << result.out;
   EXPECT_EQ(count("Least memory at less than 5 % slowdown: "), 1) << result.out;
 }

@@ -212,6 +212,25 @@ inline void suit(const AdamW&, OpValues<double>& v, Random&) {
   for (double& second : v.updates[2]) second = second * second;
 }
 
+// A projector's rows have unit length and stand at right angles.
+inline void suit(const GaloreAdamW& op, OpValues<double>& v, Random&) {
+  v.reads[1] = {1.75, 0.625};
+  const size_t own = op.adam.split ? 2 : 1;
+  for (double& second : v.updates[own + 2]) second = second * second;
+  Column& q = v.updates[own];
+  const int64_t n = op.short_side();
+  for (int64_t i = 0; i < op.rank; ++i) {
+    const auto row = q.begin() + i * n;
+    for (int64_t k = 0; k <= i; ++k) {
+      const auto other = q.begin() + k * n;
+      const double share = std::inner_product(row, row + n, other, 0.0);
+      for (int64_t j = 0; j < n; ++j) {
+        k < i ? row[j] -= share * other[j] : row[j] /= std::sqrt(share);
+      }
+    }
+  }
+}
+
 // A gradient in rows: some slots are taken, each by another row.
 inline void suit_slots(Column& drows, int64_t rows, int64_t D, int64_t slots, Random& random) {
   Column all(static_cast<size_t>(rows));

@@ -69,6 +69,8 @@ std::vector<OpParams> cut_ops() {
           lion,
           Adafactor{kMany / 100, 101, 0.1, true},
           Adafactor{1, kMany, 0.1, true},
+          GaloreAdamW{230, 110, 30, {230 * 30, 0.9, 0.999, 1e-8, 0.1, true}},
+          GaloreAdamW{110, 230, 30, {230 * 30, 0.9, 0.999, 1e-8, 0.1, true}},
           StructureSquares{600, 96, 20, 10, false, true, 0.1},
           StructureSquares{300, 200, 100, 2, true, false},
           Shrink{200, 101, 0.1, true},

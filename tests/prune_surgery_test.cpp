@@ -30,7 +30,7 @@ class PruneSurgery : public testing::Test {
              bool fresh = false) const {
     const SafetensorsReader file(at(name));
     const CheckpointInfo info = read_info(file);
-    check_tensors(file, info.config);
+    check_tensors(file, info);
     write_pruned(at(to), file, info, {kept, fresh});
   }
   fs::path at(const std::string& name) const { return temp_.path() / name; }
@@ -104,7 +104,7 @@ TEST_F(PruneSurgery, AHalfGoesWithAllThatIsItsOwn) {
     const SafetensorsReader file(at("b"));
     verify_hashes(file);
     const CheckpointInfo info = read_info(file);
-    check_tensors(file, info.config);  // there is nothing that such a model does not have
+    check_tensors(file, info);  // there is nothing that such a model does not have
     EXPECT_EQ(info.config.blocks, (std::vector<BlockShape>{{4, 0}, {0, 128}, {4, 128}}));
     std::vector<int64_t> first(96), second(96);
     std::iota(first.begin(), first.end(), 0);

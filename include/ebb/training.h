@@ -20,6 +20,8 @@ struct Training {
   int64_t warmup = 0;  // steps over which the rate grows from 0
   double weight_decay = 0;
   std::optional<std::array<double, 2>> betas = {};  // otherwise the optimizer's own
+  int64_t galore_refresh = 200;                     // steps between two projectors, with "galore"
+  double galore_scale = 0.25;                       // of a projected step
   double l1 = 0, group_lasso = 0;                   // penalties that shrink weights to zero
   double clip = 0;                                  // largest gradient norm; 0 never clips
   double ema = 0.9999;                              // decay of the averaged weights; 0 keeps none

@@ -37,6 +37,25 @@ void set_betas(StepSpec& step, const Training& t) {
   step.beta2 = (*t.betas)[1];
 }
 
+// What only moments in a small space have a use for is of no use without them.
+void set_galore(StepSpec& step, const Training& t, const Decisions& decisions) {
+  step.galore_refresh = t.galore_refresh;
+  step.galore_scale = t.galore_scale;
+  const auto refuse_unused = [&](const char* flag, bool given) {
+    if (!given || decisions.projects() || decisions.allows("galore")) return;
+    fail(Exit::usage, fmt::format("{}: without --galore there is no projector", flag),
+         "give --galore on or --allow galore too, or leave it out");
+  };
+  refuse_unused("--galore-refresh", t.galore_refresh != Training{}.galore_refresh);
+  refuse_unused("--galore-scale", t.galore_scale != Training{}.galore_scale);
+  if (decisions.galore_rank || !decisions.projects() || step.optimizer == Optimizer::adamw) return;
+  fail(Exit::usage,
+       fmt::format("--allow galore contradicts --optimizer {}: it is AdamW's two moments that are "
+                   "kept in a small space",
+                   optimizers()[static_cast<size_t>(step.optimizer)].name),
+       "leave one of them out");
+}
+
 }  // namespace
 
 void check_ranges(const Training& t) {
@@ -45,6 +64,8 @@ void check_ranges(const Training& t) {
   within<double>("--lr", t.lr, 0, 1000);
   within<int64_t>("--warmup", t.warmup, 0, kMost);
   within<double>("--weight-decay", t.weight_decay, 0, 1000);
+  within<int64_t>("--galore-refresh", t.galore_refresh, 1, kMost);
+  within<double>("--galore-scale", t.galore_scale, 0, 1000);
   within<double>("--l1", t.l1, 0, 1000);
   within<double>("--group-lasso", t.group_lasso, 0, 1000);
   within<double>("--clip", t.clip, 0, 1e9);
@@ -99,6 +120,7 @@ TrainOptions resolve(const Training& t, const Decisions& decisions, const DitCon
   o.step.clip = static_cast<float>(t.clip);
   o.step.optimizer = decisions.optimizer.value_or(Optimizer::adamw);
   set_betas(o.step, t);
+  set_galore(o.step, t, decisions);
   o.lr = t.lr;
   o.warmup = t.warmup;
   o.average = {t.ema, t.ema_ramp, t.ema_every};

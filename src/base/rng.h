@@ -24,6 +24,7 @@ enum class Stream : uint32_t {
   left = 13,
   exchange_rounding = 14,
   exchange_choice = 15,
+  projector = 16,
 };
 
 // Philox4x32-10 of the counter (block, sample, step, stream) under a 64-bit key.

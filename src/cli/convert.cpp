@@ -62,7 +62,7 @@ int run_convert(Settings s) {  // NOLINT(performance-unnecessary-value-param): a
   check_writable(s.to);
   const SafetensorsReader file(from, Exit::disk);
   const CheckpointInfo info = read_info(file);
-  check_tensors(file, info.config);
+  check_tensors(file, info);
   const bool average = s.weights == "ema";
   const std::string first = kAverage + parameters(info.config)[1].name;
   if (average && file.find(first) == nullptr) {

@@ -90,6 +90,10 @@ void follow(Settings& s, const Origin& origin) {
   const Optimizer own = saved_optimizer(origin.file, info);
   const bool same = s.decisions.optimizer.value_or(Optimizer::adamw) == own;
   if (!s.said("optimizer") && !same) s.decisions.optimizer = own;
+  // "on" is as much of the checkpoint's as of any other; a rank that is not its own is refused.
+  const std::optional<int64_t> rank = s.decisions.galore_rank;
+  const bool any = !rank || (rank == Decisions::kQuarter && info.galore_rank > 0);
+  if (!s.said("galore") || any) s.decisions.galore_rank = info.galore_rank;
   const std::string average = fmt::format("{}final_layer.linear.weight", kAverage);
   if (!s.said("ema") && origin.file.find(average) == nullptr) s.ema = 0;
 }

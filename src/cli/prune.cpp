@@ -85,6 +85,7 @@ class TrainingPlans {
       : settings_(s), machine_(resolve_machine(s)), budget_(resolve_budget(s, machine_)) {
     settings_.out.clear();
     settings_.decisions.optimizer = optimizer_of(s, file, info);
+    settings_.decisions.galore_rank = rank_of(s, file, info);
     if (file.find(fmt::format("{}final_layer.linear.weight", kAverage)) == nullptr) {
       settings_.ema = 0;
     }
@@ -118,6 +119,18 @@ class TrainingPlans {
     fail(Exit::usage,
          fmt::format("--optimizer: {} has the state of {}", printable(file.path().string()),
                      info.optimizer),
+         "leave it out: the checkpoint says it");
+  }
+
+  static int64_t rank_of(const Settings& s, const SafetensorsReader& file,
+                         const CheckpointInfo& info) {
+    if (s.decisions.galore_rank.value_or(info.galore_rank) == info.galore_rank) {
+      return info.galore_rank;
+    }
+    fail(Exit::usage,
+         fmt::format("--galore: {} has moments of {}", printable(file.path().string()),
+                     info.galore_rank > 0 ? fmt::format("rank {}", info.galore_rank)
+                                          : "the matrices' own shapes"),
          "leave it out: the checkpoint says it");
   }
 
@@ -215,7 +228,7 @@ int run_prune(Settings s) {  // NOLINT(performance-unnecessary-value-param): as 
   }
   const SafetensorsReader file(from, Exit::disk);
   const CheckpointInfo info = read_info(file);
-  check_tensors(file, info.config);
+  check_tensors(file, info);
   std::optional<TrainingPlans> plans;
   if (wants_plan(s)) plans.emplace(s, file, info);
   const int64_t panel = (plans ? *plans->machine().device : device_with(0)).panel();

@@ -68,6 +68,9 @@ Training training_in(Settings& s) {
   t.warmup = s.warmup;
   t.weight_decay = s.weight_decay;
   t.betas = betas_in(s);
+  // That the record of a run says how it would have projected is no wish.
+  if (s.said("galore-refresh") || s.decisions.projects()) t.galore_refresh = s.galore_refresh;
+  if (s.said("galore-scale") || s.decisions.projects()) t.galore_scale = s.galore_scale;
   t.l1 = s.l1;
   t.group_lasso = s.group_lasso;
   t.clip = s.clip;
@@ -123,6 +126,14 @@ std::optional<PruneSchedule> pruning_in(const Settings& s, const TrainOptions& o
     fail(Exit::usage,
          "--prune-by fisher contradicts --optimizer lion, which keeps no second moments",
          "choose --prune-by l2");
+  }
+  if (o.decisions.projects()) {
+    fail(Exit::usage,
+         fmt::format(
+             "--prune-to contradicts --{}: what is left of a matrix may have another shorter "
+             "side, or no more directions than its moments",
+             o.decisions.galore_rank ? "galore" : "allow galore"),
+         "leave one of them out, or prune checkpoints with `ebb prune`");
   }
   return schedule;
 }

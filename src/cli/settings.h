@@ -42,6 +42,8 @@ struct Settings {
   double epochs = 0;
   double lr = 1e-4, weight_decay = 0, clip = 0, ema = 0.9999;
   std::string betas = "0.9,0.999";
+  int64_t galore_refresh = 200;
+  double galore_scale = 0.25;
   bool ema_ramp = true;
   int64_t ema_every = 1;
   int64_t warmup = 0, seed = 0;

@@ -25,7 +25,7 @@ AnyUpdate stored(AnyUpdate op, const ParamSpec& param, const StepSpec& spec, con
   return op;
 }
 
-// Moments of the tensor's own size, in 8 bits or 32: codes first, then their scales.
+// Moments, in 8 bits or 32: codes first, then their scales.
 struct Moment {
   const char *prefix, *scale;
   Coding coding;
@@ -33,16 +33,14 @@ struct Moment {
 constexpr Moment kFirst = {kFirstMoment, "m_scale.", Coding::first_moment};
 constexpr Moment kSecond = {kSecondMoment, "v_scale.", Coding::second_moment};
 
-void add_moments(std::vector<StateBuffer>& state, const ParamSpec& param, const Storage& storage,
+void add_moments(std::vector<StateBuffer>& state, const Shape& shape, bool coded,
                  const std::vector<Moment>& moments) {
-  const bool coded = storage.moments_of(param) == Moments::coded;
   for (const Moment& m : moments) {
-    coded
-        ? state.push_back({m.prefix, Purpose::moment, DType::u8, param.stored(), m.coding, m.scale})
-        : state.push_back({m.prefix, Purpose::moment, DType::f32, param.stored()});
+    coded ? state.push_back({m.prefix, Purpose::moment, DType::u8, shape, m.coding, m.scale})
+          : state.push_back({m.prefix, Purpose::moment, DType::f32, shape});
   }
   if (!coded) return;
-  const Shape blocks = {(param.count() + kMomentBlock - 1) / kMomentBlock};
+  const Shape blocks = {(element_count(shape) + kMomentBlock - 1) / kMomentBlock};
   for (const Moment& m : moments) {
     state.push_back({m.scale, Purpose::moment, DType::f32, blocks, Coding::beside});
   }
@@ -50,8 +48,20 @@ void add_moments(std::vector<StateBuffer>& state, const ParamSpec& param, const 
 
 // ---- AdamW
 
+GaloreAdamW projected(const ParamSpec& param, const Storage& storage) {
+  GaloreAdamW op{param.rows(), param.columns(), storage.galore_rank, {}};
+  op.adam.n = op.long_side() * op.rank;
+  return op;
+}
+
 void add_adam(std::vector<StateBuffer>& state, const ParamSpec& param, const Storage& storage) {
-  add_moments(state, param, storage, {kFirst, kSecond});
+  Shape shape = param.stored();
+  if (storage.projects(param)) {
+    const GaloreAdamW op = projected(param, storage);
+    state.push_back({kProjector, Purpose::moment, DType::f32, {op.rank, op.short_side()}});
+    shape = {op.long_side(), op.rank};
+  }
+  add_moments(state, shape, storage.moments_of(param) == Moments::coded, {kFirst, kSecond});
   if (!storage.in_rows(param)) return;
   state.push_back({"done.", Purpose::moment, DType::i32, {param.rows()}, Coding::beside});
   state.push_back({"history.", Purpose::moment, DType::f64, {kHistorySize}, Coding::beside});
@@ -62,6 +72,14 @@ OpParams adamw(const ParamSpec& param, const StepSpec& spec, const Storage& stor
   AdamW op{param.count(), spec.beta1, spec.beta2, spec.eps, spec.weight_decay, true};
   op.moments = storage.moments_of(param);
   op = stored(op, param, spec, storage, tensor);
+  if (storage.projects(param)) {
+    GaloreAdamW small = projected(param, storage);
+    op.n = small.adam.n;
+    small.adam = op;
+    small.refresh = spec.galore_refresh;
+    small.scale = spec.galore_scale;
+    return small;
+  }
   if (!storage.in_rows(param)) return op;
   require(op.moments == Moments::f32, "optimizer: rows of a table with moments in 8 bits");
   op.n = param.columns();
@@ -71,7 +89,7 @@ OpParams adamw(const ParamSpec& param, const StepSpec& spec, const Storage& stor
 // ---- Lion
 
 void add_lion(std::vector<StateBuffer>& state, const ParamSpec& param, const Storage& storage) {
-  add_moments(state, param, storage, {kFirst});
+  add_moments(state, param.stored(), storage.moments_of(param) == Moments::coded, {kFirst});
 }
 
 OpParams lion(const ParamSpec& param, const StepSpec& spec, const Storage& storage,
@@ -124,14 +142,17 @@ const std::vector<OptimizerKind>& optimizers() {
 }
 
 std::vector<std::string> saved_prefixes() {
-  // Of a matrix and of a vector, in every optimizer.
+  // Of a matrix, with a projector and without, and of a vector, in every optimizer.
   std::set<std::string> prefixes;
   StepSpec spec;
   for (size_t i = 0; i < optimizers().size(); ++i) {
     spec.optimizer = static_cast<Optimizer>(i);
     for (const Shape& shape : {Shape{2, 2}, Shape{2}}) {
-      for (const StateBuffer& b : state_of({"", "", shape, Init::zero}, spec, {})) {
-        if (b.coding != Coding::beside && !b.prefix.empty()) prefixes.insert(b.prefix);
+      for (const int64_t rank : {0, 1}) {
+        const ParamSpec param{"", "", shape, Init::zero, shape.size() > 1};
+        for (const StateBuffer& b : state_of(param, spec, {.galore_rank = rank})) {
+          if (b.coding != Coding::beside && !b.prefix.empty()) prefixes.insert(b.prefix);
+        }
       }
     }
   }

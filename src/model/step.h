@@ -48,7 +48,9 @@ struct StepSpec {
   TimeSampling time_sampling = TimeSampling::uniform;
   Optimizer optimizer = Optimizer::adamw;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
-  float clip = 0;  // 0: never
+  int64_t galore_refresh = 200;  // updates between two projectors,
+  double galore_scale = 0.25;    // and by how much less than AdamW's a projected step is
+  float clip = 0;                // 0: never
   // Penalties that shrink weights after each update: of each number of the matrices that can be
   // sparse, and of each head and MLP unit as a whole.
   double l1 = 0, group_lasso = 0;

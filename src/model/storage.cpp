@@ -17,6 +17,7 @@ std::string storage_text(const Storage& s) {
     parts.push_back(fmt::format("activations {}", name(s.activation)));
   if (s.gradient != DType::f32) parts.push_back(fmt::format("gradients {}", name(s.gradient)));
   if (s.moments != Moments::f32) parts.emplace_back("moments 8-bit");
+  if (s.galore_rank > 0) parts.push_back(fmt::format("moments of rank {}", s.galore_rank));
   if (s.ema != DType::f32) parts.push_back(fmt::format("average {}", name(s.ema)));
   return parts.empty() ? "fp32" : fmt::format("{}", fmt::join(parts, ", "));
 }

@@ -2,6 +2,8 @@
 // Statistics, sums, softmax and the loss are fp32 always.
 #pragma once
 
+#include <algorithm>
+
 #include "model/exchange_code.h"
 #include "program/program.h"
 
@@ -11,6 +13,7 @@ namespace ebb {
 inline constexpr const char* kFirstMoment = "m.";
 inline constexpr const char* kSecondMoment = "v.";
 inline constexpr const char* kAverage = "ema.";
+inline constexpr const char* kProjector = "q.";
 inline constexpr const char* kMask = "mask.";  // which weights of a sparse one are left
 
 inline Shape mask_shape(const ParamSpec& p) { return {p.rows(), mask_row_bytes(p.columns())}; }
@@ -27,6 +30,9 @@ struct Storage {
   // too; 0: all. This loses nothing (program/ops_label.h).
   int64_t label_rows = 0;
   ExchangeCode exchange = {};  // of gradients, between groups of ranks
+  // Of AdamW: the moments of matrices are of so many directions of their gradients
+  // (program/ops_galore.h); 0: of all.
+  int64_t galore_rank = 0;
   bool operator==(const Storage&) const = default;
 
   bool splits(const ParamSpec& p) const { return activation == DType::bf16 && p.product; }
@@ -38,6 +44,11 @@ struct Storage {
   }
   // Rows of a table are few, and each rank has others: they go as they are.
   bool sends_coded(const ParamSpec& p) const { return exchange.codes(p) && !in_rows(p); }
+  // A matrix with no more directions is left as it is, and so is what is left of a sparse one.
+  bool projects(const ParamSpec& p) const {
+    return galore_rank > 0 && p.product && !p.sparse() &&
+           std::min(p.rows(), p.columns()) > galore_rank;
+  }
   DType ema_of(const ParamSpec& p) const { return p.product ? ema : DType::f32; }
   // What is small stays as it is: it would save little.
   Moments moments_of(const ParamSpec& p) const {

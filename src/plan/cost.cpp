@@ -137,6 +137,25 @@ double nominal_seconds(const OpParams& params) {
   return kOverhead + std::max(flops / kFlops, static_cast<double>(bytes_moved(params)) / kBytes);
 }
 
+// Of a step in a small space, on the mean over a period: its three products, the optimizer's pass
+// over the small space, and one over the weight and the average, as fast as AdamW's is by bytes.
+template <typename SecondsOf>
+double galore_seconds(const GaloreAdamW& op, SecondsOf seconds) {
+  const int64_t m = op.long_side(), n = op.short_side(), r = op.rank;
+  AdamW whole = op.adam;
+  whole.moments = Moments::f32;
+  const int64_t each = dtype_bytes(DType::f32) + (op.adam.ema ? dtype_bytes(op.adam.average) : 0);
+  constexpr int64_t kOfAdam = 18;  // bytes an element, half of what is moved
+  whole.n = std::max<int64_t>(1, op.n() * each / kOfAdam);
+  const double into = seconds(Linear{m, n, r}), back = seconds(Linear{m, r, n});
+  // Rows at right angles, summed in double: as many multiply-adds as four products of rows, each
+  // several times as slow.
+  constexpr double kSlow = 4 * 4;
+  const double begin = GaloreAdamW::kPasses * (into + back + kSlow * seconds(Linear{r, n, r})) +
+                       2 * seconds(Linear{m, r, r});
+  return into + back + seconds(op.adam) + seconds(whole) + begin / static_cast<double>(op.refresh);
+}
+
 // Between (x0, y0) and (x1, y1).
 double interpolate(double x, double x0, double y0, double x1, double y1) {
   return y0 + (y1 - y0) * (x - x0) / (x1 - x0);
@@ -195,6 +214,9 @@ double CostModel::op_seconds(const OpParams& given) const {
   if (std::holds_alternative<Transfer>(params) || std::holds_alternative<Exchange>(params) ||
       std::holds_alternative<TakeSamples>(params)) {
     return 0;
+  }
+  if (const auto* galore = std::get_if<GaloreAdamW>(&params)) {
+    return galore_seconds(*galore, [&](const OpParams& part) { return op_seconds(part); });
   }
   const size_t table = table_of(params);
   if (!(table & kEnded) || !tables_[table & ~kNarrow].empty()) return table_seconds(params, table);

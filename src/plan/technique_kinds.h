@@ -71,6 +71,7 @@ Technique exchange_technique();
 std::vector<ExchangeCode> codes_to_allow();
 Technique precision_technique();
 Technique gradients_technique();
+Technique galore_technique();
 Technique moments_technique();
 Technique average_technique();
 Technique optimizer_technique();

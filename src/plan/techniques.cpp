@@ -13,11 +13,11 @@ const char* exactness_name(Exactness kind) {
 
 const std::vector<Technique>& techniques() {
   static const std::vector<Technique> kTechniques = {
-      exchange_technique(),   recompute_technique(),   micro_batches_technique(),
-      order_technique(),      release_technique(),     offload_technique(),
-      shard_technique(),      stage_order_technique(), precision_technique(),
-      gradients_technique(),  moments_technique(),     average_technique(),
-      label_rows_technique(), optimizer_technique()};
+      exchange_technique(),  recompute_technique(),   micro_batches_technique(),
+      order_technique(),     release_technique(),     offload_technique(),
+      shard_technique(),     stage_order_technique(), precision_technique(),
+      gradients_technique(), galore_technique(),      moments_technique(),
+      average_technique(),   label_rows_technique(),  optimizer_technique()};
   return kTechniques;
 }
 
@@ -149,11 +149,26 @@ void check_label_rows(const Decisions& d, const DitConfig& config, const StepSpe
   }
 }
 
+// Of moments in a small space, by the names of both.
+void check_galore(const Decisions& d, const StepSpec& spec) {
+  if (d.galore_rank.value_or(0) == 0) return;
+  const auto contradicts = [](const std::string& other, const std::string& why) {
+    fail(Exit::usage, fmt::format("--galore contradicts {}: {}", other, why), "leave --galore out");
+  };
+  if (!spec.update) contradicts("the gradients that are asked for", "no moments are kept of them");
+  if (spec.optimizer != Optimizer::adamw) {
+    contradicts(
+        fmt::format("--optimizer {}", optimizers()[static_cast<size_t>(spec.optimizer)].name),
+        "it is AdamW's two moments that are kept in a small space");
+  }
+}
+
 }  // namespace
 
 void check_decisions(const Decisions& d, const DitConfig& config, const StepSpec& spec) {
   check_label_rows(d, config, spec);
   check_exchange(d, spec);
+  check_galore(d, spec);
   const bool several = d.micro_batch && accumulates(spec, *d.micro_batch);
   const int64_t own = largest_segment(spec);
   if (d.micro_batch && *d.micro_batch > own) {

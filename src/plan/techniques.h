@@ -27,9 +27,13 @@ struct Decisions {
   std::optional<bool> late_matrices;
   std::optional<bool> label_rows;
   std::optional<ExchangeCode> exchange;
+  std::optional<int64_t> galore_rank;  // 0: off; kQuarter: a quarter of the width
   std::set<std::string> allowed;
 
+  static constexpr int64_t kQuarter = -1;
   bool allows(const std::string& word) const { return allowed.contains(word); }
+  // Whether moments may come to be in a small space.
+  bool projects() const { return galore_rank.value_or(allows("galore") ? kQuarter : 0) != 0; }
 };
 
 enum class Exactness : uint8_t { exact, rounding, lossy };

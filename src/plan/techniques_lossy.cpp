@@ -1,4 +1,6 @@
 // The techniques that change numbers: how they are stored, and the optimizer.
+#include <algorithm>
+
 #include "model/optimizer.h"
 #include "plan/technique_kinds.h"
 
@@ -130,6 +132,86 @@ Technique gradients_technique() {
       [](const StepSpec& spec) { return spec.update && spec.place.alone() && spec.leaves == 0; });
   t.rows = [](int64_t) -> std::vector<ComparedRow> {
     return {{"bf16 gradients", {{"grad-precision", "bf16"}}}};
+  };
+  return t;
+}
+
+namespace {
+
+// The most that the shorter side of a matrix is, whose weights were not pruned one by one.
+int64_t most_directions(const DitConfig& config) {
+  int64_t most = 0;
+  for (const ParamSpec& p : parameters(config)) {
+    if (p.product && !p.sparse()) most = std::max(most, std::min(p.rows(), p.columns()));
+  }
+  return most;
+}
+
+// A quarter of the width, or of a model whose wide matrices are all sparse what leaves something
+// away of another one; 0: there is none.
+int64_t usual_rank(const DitConfig& config) {
+  return std::min(std::max<int64_t>(1, config.width / 4), most_directions(config) - 1);
+}
+
+int64_t checked_rank(int64_t asked, const DitConfig& config) {
+  const int64_t rank = asked == Decisions::kQuarter ? usual_rank(config) : asked;
+  const int64_t most = most_directions(config);
+  if (rank > 0 && rank < most) return rank;
+  fail(Exit::usage,
+       most > 1 ? fmt::format("--galore: found {}, wanted 1 to {}: less than the shorter side of "
+                              "the model's matrices",
+                              rank, most - 1)
+                : "--galore: all matrices of the model are sparse: it is of whole ones",
+       "a quarter of the width is usual: --galore on");
+}
+
+}  // namespace
+
+Technique galore_technique() {
+  Technique t{"galore",
+              Exactness::lossy,
+              "galore",
+              "auto|on|RANK|off",
+              "moments of so many directions of a matrix's gradient; on: a quarter of the width",
+              {{"galore", true}}};
+  t.decide = [](Decisions& d, const std::string& word, const std::string& where) {
+    constexpr int64_t kMost = 1 << 20;
+    d.galore_rank = std::nullopt;
+    if (word == kAuto) return;
+    if (word == "on" || word == "off") {
+      d.galore_rank = word == "on" ? Decisions::kQuarter : 0;
+      return;
+    }
+    const int64_t rank = parse_int(word, where);
+    if (rank < 1 || rank > kMost) {
+      fail(Exit::usage, fmt::format("{}: found {}, wanted 1 to {}", where, rank, kMost));
+    }
+    d.galore_rank = rank;
+  };
+  t.decided = [](const Decisions& d) -> std::string {
+    if (!d.galore_rank) return kAuto;
+    if (*d.galore_rank == Decisions::kQuarter) return "on";
+    return *d.galore_rank == 0 ? "off" : fmt::format("{}", *d.galore_rank);
+  };
+  t.settle = [](Decisions& d, const Choices& c) { d.galore_rank = c.storage.galore_rank; };
+  t.offer = [](const Choices& before, const SearchCase& c) {
+    std::vector<int64_t> ranks = {0};
+    const int64_t usual = usual_rank(c.config);
+    const bool can = c.spec.update && c.spec.optimizer == Optimizer::adamw && usual > 0;
+    if (can && c.decisions.allows("galore")) ranks.push_back(usual);
+    std::optional<int64_t> decided = c.decisions.galore_rank;
+    if (decided.value_or(0) != 0) decided = checked_rank(*decided, c.config);
+    return each_of<int64_t>(before, ranks, decided,
+                            [](Choices& made) -> int64_t& { return made.storage.galore_rank; });
+  };
+  t.setting = [](const DitConfig&, const StepSpec& spec) -> std::string {
+    const int64_t rank = spec.choices.storage.galore_rank;
+    return rank > 0 ? fmt::format("rank {}", rank) : "";
+  };
+  t.reluctance = [](const Choices& c) { return c.storage.galore_rank > 0 ? 1 : 0; };
+  t.off = "off";
+  t.rows = [](int64_t) -> std::vector<ComparedRow> {
+    return {{"galore", {{"galore", "on"}}, "moments of a quarter of the directions"}};
   };
   return t;
 }

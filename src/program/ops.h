@@ -16,6 +16,7 @@
 #include "base/rng.h"
 #include "program/dtype.h"
 #include "program/ops_exchange.h"
+#include "program/ops_galore.h"
 #include "program/ops_label.h"
 #include "program/ops_update.h"
 
@@ -440,9 +441,9 @@ using OpParams =
                  LinearBackwardParams, Silu, SiluBackward, Gelu, Add, AddTo, Repeat, Zero, AdaLN,
                  AdaLNBackward, AddGated, AddGatedBackward, QkNorm, QkNormBackward, Attention,
                  AttentionBackward, DdpmLoss, FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW,
-                 Lion, Adafactor, StructureSquares, Shrink, LabelsAndNull, Guide, DiffusionStep,
-                 FlowStep, ColumnSums, EncodeBf16, EncodeBf16Feedback, AddBf16, EncodeInt8, AddInt8,
-                 EncodeTopK, AddTopK, PowerProject, Orthonormalize, PowerBack, PowerSum, PowerKeep,
-                 GateCodes, SignEncode, SignAdd, Transfer, Exchange>;
+                 Lion, Adafactor, GaloreAdamW, StructureSquares, Shrink, LabelsAndNull, Guide,
+                 DiffusionStep, FlowStep, ColumnSums, EncodeBf16, EncodeBf16Feedback, AddBf16,
+                 EncodeInt8, AddInt8, EncodeTopK, AddTopK, PowerProject, Orthonormalize, PowerBack,
+                 PowerSum, PowerKeep, GateCodes, SignEncode, SignAdd, Transfer, Exchange>;
 
 }  // namespace ebb

@@ -282,6 +282,18 @@ Signature of(const Adafactor& op) {
   return of_update(op, op.n(), {f32("v_row", {op.rows}), f32("v_col", {op.columns})});
 }
 
+Signature of(const GaloreAdamW& op) {
+  const bool coded = op.adam.moments == Moments::coded;
+  std::vector<Arg> own = {f32("q", {op.rank, op.short_side()})};
+  for (const char* name : {"m", "v"}) {
+    own.push_back(typed(coded ? DType::u8 : DType::f32, name, {op.long_side(), op.rank}));
+  }
+  if (coded) {
+    for (const char* name : {"m_scale", "v_scale"}) own.push_back(f32(name, {op.adam.blocks()}));
+  }
+  return of_update(op.adam, op.n(), std::move(own));
+}
+
 // A weight however it is stored, and its average.
 template <typename AnyOp>
 std::vector<Arg> weight_args(const AnyOp& op) {

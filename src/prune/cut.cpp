@@ -10,24 +10,34 @@ namespace ebb {
 bool Role::moment() const { return !prefix.empty() && prefix != kAverage && !mask(); }
 bool Role::mask() const { return prefix == kMask; }
 bool Role::begins_code() const { return prefix == kWarm; }
+bool Role::projector() const { return prefix == kProjector; }
 
 Shape Role::shape() const {
   if (mask()) return {param->rows(), mask_bytes(param->columns())};
   if (of_rows) return {param->rows()};
   if (of_columns) return {param->columns()};
+  if (rank > 0) {
+    const int64_t most = std::max(param->rows(), param->columns());
+    const int64_t least = std::min(param->rows(), param->columns());
+    return projector() ? Shape{rank, least} : Shape{most, rank};
+  }
   return param->stored();
 }
 
 std::map<std::string, Role> roles_of(const std::vector<ParamSpec>& params,
-                                     const SafetensorsReader& file) {
+                                     const SafetensorsReader& file, int64_t galore_rank) {
   std::map<std::string, Role> roles;
   const std::vector<std::string> prefixes = saved_prefixes();
+  const Storage storage{.galore_rank = galore_rank};
   for (const ParamSpec& param : params) {
     roles[param.name] = {&param, ""};
     if (param.sparse()) roles[kMask + param.name] = {&param, kMask};
     if (!param.trained()) continue;
     for (const std::string& prefix : prefixes) {
-      roles[prefix + param.name] = {&param, prefix, prefix == "v_row.", prefix == "v_col."};
+      Role role{&param, prefix, prefix == "v_row.", prefix == "v_col."};
+      if (role.projector() && !storage.projects(param)) continue;
+      if (role.moment() && storage.projects(param)) role.rank = galore_rank;
+      roles[prefix + param.name] = role;
     }
     roles[kWarm + param.name] = {&param, kWarm};
   }
@@ -40,6 +50,17 @@ std::map<std::string, Role> roles_of(const std::vector<ParamSpec>& params,
 }
 
 namespace {
+
+// What is left of a matrix, of its moments in a small space: they are of its longer side, and the
+// projector of its shorter one.
+Cut projected(const Role& role, Cut matrix) {
+  const bool tall = matrix.rows >= matrix.columns;
+  auto& longer = tall ? matrix.kept_rows : matrix.kept_columns;
+  auto& shorter = tall ? matrix.kept_columns : matrix.kept_rows;
+  const Shape shape = role.shape();
+  if (role.projector()) return {shape[0], shape[1], {}, std::move(shorter)};
+  return {shape[0], shape[1], std::move(longer), {}};
+}
 
 // Indices along an axis where `of` structures of one width stand side by side, perhaps several
 // times (q, k and v).
@@ -75,6 +96,10 @@ std::optional<std::vector<int64_t>> modulation_rows(const DitConfig& config,
 Cut cut_tensor(const Role& role, const Belonging& place, const DitConfig& config,
                const Survivor* block) {
   const ParamSpec& param = *role.param;
+  if (role.rank > 0) {
+    const Role of_matrix{&param, ""};
+    return projected(role, cut_tensor(of_matrix, place, config, block));
+  }
   // Of a sparse one, of the matrix that it is left of.
   const Shape shape = role.of_rows || role.of_columns ? role.shape() : param.shape;
   Cut cut{shape[0], element_count(shape) / std::max<int64_t>(1, shape[0]), {}, {}};

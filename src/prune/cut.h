@@ -16,16 +16,19 @@ struct Role {
   const ParamSpec* param;
   std::string prefix;
   bool of_rows = false, of_columns = false;  // Adafactor's: a number for each row, or each column
+  int64_t rank = 0;  // of a projector, or of the moments of what it leaves; 0: it is neither
 
   bool moment() const;
   bool mask() const;
   bool begins_code() const;  // of the exchange between ranks, which can do without
+  bool projector() const;
   // As files have it.
   Shape shape() const;
 };
-// By the names of the tensors that the file may have. The parameters must outlive them.
+// By the names of the tensors that the file may have, whose moments are of this rank. The
+// parameters must outlive them.
 std::map<std::string, Role> roles_of(const std::vector<ParamSpec>& params,
-                                     const SafetensorsReader& file);
+                                     const SafetensorsReader& file, int64_t galore_rank);
 
 // Which numbers of a tensor stay, as rows and columns; nothing said of an axis: all of it.
 struct Cut {

@@ -176,7 +176,8 @@ class DataScorer {
  private:
   // That the host holds besides the plan and the open data: what decodes, and the file's names.
   int64_t held_bytes() const {
-    return options_.loader_threads * source_.heap_bytes() + checkpoint_heap_bytes(config_, {});
+    return options_.loader_threads * source_.heap_bytes() +
+           checkpoint_heap_bytes(config_, {}, true);
   }
 
   int64_t width_of(Structure kind) const {

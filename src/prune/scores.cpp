@@ -23,6 +23,13 @@ constexpr int64_t kPart = 1 << 18;  // numbers of a tensor that are read at once
 class SecondMoments {
  public:
   SecondMoments(const SafetensorsReader& file, const ParamSpec& spec) : columns_(spec.columns()) {
+    if (file.find(kProjector + spec.name) != nullptr) {
+      fail(Exit::usage,
+           fmt::format("--by fisher: {} has moments of --galore, which say nothing of single "
+                       "weights (tensor {}{})",
+                       printable(file.path().string()), kProjector, spec.name),
+           "choose --by l2");
+    }
     if (file.find(kSecondMoment + spec.name) != nullptr) {
       stream_.emplace(file, spec, kSecondMoment);
       return;

@@ -88,7 +88,7 @@ class Operation {
         config_(info.config),
         surgery_(surgery),
         params_(parameters(info.config)),
-        roles_(roles_of(params_, file)),
+        roles_(roles_of(params_, file, info.galore_rank)),
         part_(kSurgeryPart / kItem) {
     std::vector<const TensorEntry*> entries;
     for (const TensorEntry& entry : file.tensors()) entries.push_back(&entry);
@@ -146,6 +146,7 @@ class Operation {
     const auto left = surgery_.weights.find(role.param->name);
     if (stay.stays && left != surgery_.weights.end()) piece.sparse = &left->second;
     refuse_means(piece);
+    refuse_projected(piece);
     pieces_.push_back(piece);
     if (!piece.stays || piece.sparse != nullptr) return;
     tensors_.push_back({piece.name, entry.type, cut_shape(entry.shape, cut_of(piece)), nullptr});
@@ -160,6 +161,29 @@ class Operation {
                     "nothing of single weights",
                     printable(file_.path().string())),
         "prune heads, MLP units or blocks instead");
+  }
+
+  // A projector is of the shorter side of a matrix that has more directions than it, and stays so.
+  void refuse_projected(const Piece& piece) const {
+    if (piece.role->rank == 0 || !piece.stays) return;
+    const std::string where = printable(file_.path().string());
+    if (piece.sparse != nullptr) {
+      fail(Exit::usage,
+           fmt::format("--weights: {} has moments of --galore {}, which say nothing of single "
+                       "weights",
+                       where, piece.role->rank),
+           "prune heads, MLP units or blocks instead");
+    }
+    const Cut left = cut_tensor({piece.role->param, ""}, belonging(*piece.role->param, config_),
+                                config_, piece.block);
+    const bool tall = left.rows >= left.columns, stays = left.left_rows() >= left.left_columns();
+    if (tall == stays && std::min(left.left_rows(), left.left_columns()) > piece.role->rank) return;
+    fail(Exit::usage,
+         fmt::format("prune: {} would be left of {}, of shape {}: moments of --galore {} in {} are "
+                     "of another side of it, or of more directions than it has",
+                     shape_text({left.left_rows(), left.left_columns()}), piece.role->param->name,
+                     shape_text({left.rows, left.columns}), piece.role->rank, where),
+         "remove less of it, or whole blocks");
   }
 
   // What a sparse matrix leaves stands together: the weight, its mask, and what is kept of it.
@@ -273,7 +297,8 @@ std::map<std::string, std::string> metadata_of(const SafetensorsReader& file,
 
 }  // namespace
 
-void check_tensors(const SafetensorsReader& file, const DitConfig& config) {
+void check_tensors(const SafetensorsReader& file, const CheckpointInfo& info) {
+  const DitConfig& config = info.config;
   const std::string where = printable(file.path().string());
   constexpr const char* kHint = "the file is of another model, or was changed by others";
   verify_hashed_names(file);
@@ -286,8 +311,14 @@ void check_tensors(const SafetensorsReader& file, const DitConfig& config) {
       fail(Exit::disk, fmt::format("{}: no tensor {}{}", where, prefix, param.name), kHint);
     }
   }
-  const auto roles = roles_of(params, file);
+  const auto roles = roles_of(params, file, info.galore_rank);
   for (const TensorEntry& entry : file.tensors()) {
+    if (!roles.contains(entry.name)) {
+      fail(Exit::disk,
+           fmt::format("{}: found tensor {}, but no moments that it projects", where,
+                       printable(entry.name)),
+           kHint);
+    }
     const Shape shape = roles.at(entry.name).shape();
     if (!roles.at(entry.name).begins_code() && entry.shape != shape) {
       fail(Exit::disk,

@@ -15,7 +15,7 @@ namespace ebb {
 
 // Every weight of the model is there, and every tensor of the file has the type and the shape that
 // such a checkpoint has. Fails with Exit::disk, naming the first that has not.
-void check_tensors(const SafetensorsReader& file, const DitConfig& config);
+void check_tensors(const SafetensorsReader& file, const CheckpointInfo& info);
 
 // What is added to tensors of the file, by name.
 using Gains = std::map<std::string, std::vector<float>>;

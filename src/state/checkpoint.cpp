@@ -22,6 +22,7 @@ namespace {
 
 constexpr const char* kFormat = "1";
 constexpr const char *kPruneStep = "ebb.prune_step", *kPruneBegun = "ebb.prune_begun";
+constexpr const char* kGaloreRank = "ebb.galore_rank";
 
 // Far above any run, and far enough below 64 bits for every product that is made of them.
 constexpr int64_t kMostSteps = int64_t{1} << 40;
@@ -162,6 +163,7 @@ std::map<std::string, std::string> checkpoint_metadata(const CheckpointInfo& inf
       {"ebb.average_start", fmt::format("{}", info.average_start)},
       {kDataKey, data_to_json(info.data)},
       {"ebb.settings", info.settings}};
+  if (info.galore_rank > 0) metadata[kGaloreRank] = std::to_string(info.galore_rank);
   if (!info.pruned.empty()) metadata[kPrunedKey] = info.pruned;
   if (info.pruning.step > 0) {
     metadata[kPruneStep] = std::to_string(info.pruning.step);
@@ -179,10 +181,13 @@ void prune_checkpoints(const std::filesystem::path& run, int64_t keep) {
   }
 }
 
-int64_t checkpoint_heap_bytes(const DitConfig& config, const StepSpec& step) {
+int64_t checkpoint_heap_bytes(const DitConfig& config, const StepSpec& step, bool projects) {
+  const Storage storage{.galore_rank = projects ? 1 : 0};
   constexpr int64_t kEach = 1200, kInReserve = 1000;
   int64_t tensors = 0;
-  for (const ParamSpec& spec : parameters(config)) tensors += std::ssize(state_of(spec, step, {}));
+  for (const ParamSpec& spec : parameters(config)) {
+    tensors += std::ssize(state_of(spec, step, storage));
+  }
   return kEach * std::max<int64_t>(0, tensors - kInReserve);
 }
 
@@ -216,6 +221,7 @@ CheckpointInfo read_info(const SafetensorsReader& file) {
     info.pruned = field(file, kPrunedKey);
     pruned_from_json(info.pruned, info.config, where, Exit::disk);
   }
+  if (has(kGaloreRank)) info.galore_rank = count_field(file, kGaloreRank, 1 << 20);
   if (has(kPruneStep)) info.pruning = read_progress(file, info);
   info.average_start = has("ebb.average_start")
                            ? real_field(file, "ebb.average_start")

@@ -41,6 +41,7 @@ struct CheckpointInfo {
   double average_start = 0;  // the share of the starting weights in the average
   std::string pruned;        // what is left of the model that was pruned (formats/pruned_json.h)
   PruneProgress pruning;     // by the run itself
+  int64_t galore_rank = 0;   // of the moments of matrices; 0: they are of the matrices' own shape
 };
 
 // Where a run keeps the checkpoint of a step.
@@ -73,8 +74,9 @@ void prune_checkpoints(const std::filesystem::path& run, int64_t keep);
 CheckpointInfo read_info(const SafetensorsReader& file);
 
 // What the names, shapes and hashes of a model's state take while a checkpoint is written or read,
-// beyond those of ordinary models, which the reserve of every process holds.
-int64_t checkpoint_heap_bytes(const DitConfig& config, const StepSpec& step);
+// beyond those of ordinary models, which the reserve of every process holds. `projects`: moments
+// may come to be in a small space.
+int64_t checkpoint_heap_bytes(const DitConfig& config, const StepSpec& step, bool projects);
 
 // Fills every weight, EMA and moment of the state from the file; a tensor that is missing, or has
 // another shape, is Exit::disk, and so is one that no model of this kind has. The position table is

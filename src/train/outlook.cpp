@@ -17,9 +17,10 @@ int64_t times(int64_t steps, int64_t every) { return (steps + every - 1) / every
 // Every tensor in fp32, and what the header says of each: its type, shape, offsets and hash.
 int64_t checkpoint_bytes(const DitConfig& config, const StepSpec& step, size_t settings_bytes) {
   constexpr int64_t kEntryBytes = 150;
+  const Storage storage{.galore_rank = step.choices.storage.galore_rank};
   int64_t bytes = 1000 + static_cast<int64_t>(settings_bytes);
   for (const ParamSpec& spec : parameters(config)) {
-    for (const StateBuffer& b : state_of(spec, step, {})) {
+    for (const StateBuffer& b : state_of(spec, step, storage)) {
       const auto names = 2 * static_cast<int64_t>(b.prefix.size() + spec.name.size());
       bytes += b.bytes() + names + kEntryBytes;
     }
@@ -60,7 +61,7 @@ Outlook outlook_of(const TrainOptions& o, const PlannedRun& planned, const Machi
   outlook.sample_every = planned.sampler ? o.sample_every : 0;
   outlook.step_seconds = planned.seconds;
   outlook.offload_bytes = planned.plans.total_away_bytes();
-  outlook.checkpoint_bytes = checkpoint_bytes(o.config, o.step, o.settings.size());
+  outlook.checkpoint_bytes = checkpoint_bytes(o.config, planned.step, o.settings.size());
   if (o.save_every > 0) {
     const int64_t saves = o.steps > 0 ? times(o.steps, o.save_every) : 0;
     const int64_t kept = o.keep > 0 ? o.keep + 1 : 0;  // the oldest goes when the newest is there

@@ -57,7 +57,7 @@ bool prune_file_if_due(const std::filesystem::path& from, const std::filesystem:
   if (!schedule.due(info.step, info.pruning.step)) return false;
   const int64_t event = schedule.last_due(info.step);
   info.pruning = {schedule.step_of(event), begun_with(schedule, info.pruning, info.config)};
-  check_tensors(file, info.config);
+  check_tensors(file, info);
   const Scores scores = scores_of(file, info, schedule.by, {true, true, false}, info.seed);
   const Selection chosen = select(
       info.config, scores, request_of(schedule.share_after(event), info.pruning.begun, panel));

@@ -23,6 +23,11 @@ struct Differences {
   std::vector<std::string> found;
 };
 
+// As the flag has it.
+std::string galore_word(int64_t rank) {
+  return rank == Decisions::kQuarter ? "on" : rank > 0 ? fmt::format("{}", rank) : "off";
+}
+
 }  // namespace
 
 std::vector<std::string> model_differences(const DitConfig& then, const DitConfig& now) {
@@ -49,6 +54,10 @@ std::vector<std::string> run_differences(const CheckpointInfo& saved, const Trai
   if (saved.step > 0) d.compare("--batch", saved.samples / saved.step, asked.step.batch);
   d.compare("--optimizer", printable(saved.optimizer),
             std::string(optimizers()[static_cast<size_t>(asked.step.optimizer)].name));
+  if (asked.decisions.galore_rank) {
+    d.compare("--galore", galore_word(saved.galore_rank),
+              galore_word(*asked.decisions.galore_rank));
+  }
   d.compare("--seed", saved.seed, asked.seed);
   return std::move(d.found);
 }
@@ -62,6 +71,18 @@ void check_run(const SafetensorsReader& file, const CheckpointInfo& saved,
            ? "resume with the run's own settings.toml and without those flags, or start another "
              "--out"
            : "leave those flags out: the checkpoint says it");
+}
+
+void check_galore(const SafetensorsReader& file, const CheckpointInfo& saved,
+                  const StepSpec& step) {
+  const int64_t rank = step.choices.storage.galore_rank;
+  if (saved.galore_rank == rank) return;
+  fail(Exit::disk,
+       fmt::format("{}: its run has --galore {}, not {}: moments of one shape say little of those "
+                   "of another",
+                   printable(file.path().string()), galore_word(saved.galore_rank),
+                   galore_word(rank)),
+       "leave --galore out: the checkpoint says it");
 }
 
 Optimizer saved_optimizer(const SafetensorsReader& file, const CheckpointInfo& saved) {

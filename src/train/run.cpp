@@ -47,6 +47,7 @@ CheckpointInfo TrainingRun::load(const SafetensorsReader& file, const Check& che
     info = read_info(file);
     check(info);
     refuse_unsent(file);
+    check_galore(file, info, planned_.step);
     ranks_ ? verify_hashes_of(file, state(), o_.config, *ranks_) : verify_hashes(file);
   });
   sound_ = false;
@@ -185,12 +186,13 @@ bool TrainingRun::ended_well() const {
 }
 
 void TrainingRun::save(const std::filesystem::path& path) {
-  save_checkpoint(path,
-                  {done_, done_ * o_.step.batch, o_.seed, o_.config, source_.info().pixels,
-                   o_.settings, optimizers()[static_cast<size_t>(o_.step.optimizer)].name,
-                   storage_text(planned_.step.choices.storage), updates_, scale_.saved(),
-                   scale_.clean_steps(), data_, average_start_, pruned_, pruning_},
-                  state(), ranks_ ? &*ranks_ : nullptr);
+  save_checkpoint(
+      path,
+      {done_, done_ * o_.step.batch, o_.seed, o_.config, source_.info().pixels, o_.settings,
+       optimizers()[static_cast<size_t>(o_.step.optimizer)].name,
+       storage_text(planned_.step.choices.storage), updates_, scale_.saved(), scale_.clean_steps(),
+       data_, average_start_, pruned_, pruning_, planned_.step.choices.storage.galore_rank},
+      state(), ranks_ ? &*ranks_ : nullptr);
 }
 
 Drawn TrainingRun::draw(int64_t count, const Drawer::LabelOf& label_of, uint64_t seed,

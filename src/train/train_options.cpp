@@ -45,7 +45,8 @@ int64_t names_bytes(const DataInfo& info) {
 RunSpec run_spec(const TrainOptions& o, const Source* source) {
   RunSpec spec{o.name, o.config, o.step, o.sampler, o.decisions, o.budget_bytes};
   if (o.save_every > 0 || o.resume || !o.from.empty()) {
-    spec.held_bytes = checkpoint_heap_bytes(o.config, o.step) + kTextCopies * o.pruned_bytes;
+    spec.held_bytes = checkpoint_heap_bytes(o.config, o.step, o.decisions.projects()) +
+                      kTextCopies * o.pruned_bytes;
   }
   if (o.pruning) spec.apart_bytes = kEventBytes;
   if (source == nullptr) return spec;

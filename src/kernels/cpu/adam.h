@@ -31,16 +31,21 @@ struct AdamRates {
         ema_share(splat(static_cast<float>(1 - scalars.ema_decay))) {}
 };
 
+// Moves the moments of one vector. By how much the weight goes down.
+template <typename Get, typename Put>
+Vec adam_step(const AdamBlock& b, const AdamRates& r, int64_t i, Get get, Put put) {
+  const Vec grad = get(b.g + i) * r.factor;
+  const Vec first = multiply_add(r.share1, grad - get(b.m + i), get(b.m + i));
+  const Vec second = multiply_add(r.beta2, get(b.v + i), r.share2 * grad * grad);
+  put(b.m + i, first);
+  put(b.v + i, second);
+  return r.rate * first / multiply_add(sqrt(second), r.correct2, r.eps);
+}
+
 template <bool kAveraged>
 void adam_pass(const AdamBlock& b, const AdamRates& r) {
   for_lanes(0, b.n, [&](int64_t i, auto get, auto put) {
-    const Vec grad = get(b.g + i) * r.factor;
-    const Vec first = multiply_add(r.share1, grad - get(b.m + i), get(b.m + i));
-    const Vec second = multiply_add(r.beta2, get(b.v + i), r.share2 * grad * grad);
-    const Vec step = r.rate * first / multiply_add(sqrt(second), r.correct2, r.eps);
-    const Vec next = multiply_less(get(b.w + i), r.keep, step);
-    put(b.m + i, first);
-    put(b.v + i, second);
+    const Vec next = multiply_less(get(b.w + i), r.keep, adam_step(b, r, i, get, put));
     put(b.w + i, next);
     if constexpr (kAveraged) {
       put(b.ema + i, multiply_add(r.ema_share, next - get(b.ema + i), get(b.ema + i)));

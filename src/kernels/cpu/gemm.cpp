@@ -46,8 +46,9 @@ bool in_pairs(const Gemm& p) {
   return kMultipliesBf16 && p.a.type == DType::bf16 && p.b.type == DType::bf16;
 }
 int64_t unit_depth(const Gemm& p) { return in_pairs(p) ? kUnitDepth<Bf16Pair> : 1; }
-// Sums that are not complete stand in c, or beside it where c is not all of them in fp32.
-bool sums_in_c(const Gemm& p) { return p.c == DType::f32 && !p.c_mask; }
+// Sums that are not complete stand in c, or beside it where there is no c that is all of them in
+// fp32.
+bool sums_in_c(const Gemm& p) { return p.c == DType::f32 && !p.c_mask && !p.passed_on; }
 Most most(const Gemm& p) { return in_pairs(p) ? kPairs : packs_a(p) ? kPacked : kInPlace; }
 
 // From one packed tile of a to the next, and from one packed row to the next, in units: not a
@@ -344,7 +345,7 @@ class Rectangle {
     for (int64_t i = rows.begin; p_.finish && i < rows.end; ++i) {
       p_.finish(i * p_.N + columns.begin, sums.at(i, columns.begin), columns.size());
     }
-    if (sums_in_c(p_)) return;
+    if (sums_in_c(p_) || p_.passed_on) return;
     with_storage(p_.c, [&](auto element) {
       auto* c = static_cast<decltype(element)*>(c_);
       for (int64_t i = rows.begin; i < rows.end; ++i) {

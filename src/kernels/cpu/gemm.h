@@ -32,6 +32,7 @@ struct Gemm {
   bool accumulate = false;      // c += a b
   float* sums = nullptr;        // M: the sums of a's rows too, or added to; of an a that is packed
   DType c = DType::f32;         // otherwise sums are fp32 until they are complete
+  bool passed_on = false;       // there is no c: finish is given its elements, and nothing stored
   Mask c_mask = {};             // only what is there is stored
   // Called by any thread for every part of c that is complete, while it is in the caches: `count`
   // elements from `first` on, in one row. It may change the values; c gets what it leaves there.

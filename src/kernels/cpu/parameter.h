@@ -60,19 +60,21 @@ class Parameter {
       low[i] = parts.low;
     }
   }
-  // Up with the probability of what is cut off. `first` is a multiple of kBlock.
+  // Up with the probability of what is cut off. All of them lie in one of the blocks of kBlock that
+  // the tensor is made of.
   void put_average(const float* values, int64_t first, int64_t n) const {
     if (op_.average == DType::f32) return;
     uint32_t words[kRandomWords];
     random(words, Stream::ema_rounding, first);
+    const uint32_t* lots = words + first % kBlock;
     Bf16* to = call_.update<Bf16>(ema_) + first;
     for (int64_t i = 0; i < n; ++i) {
       to[i].bits =
-          static_cast<uint16_t>((std::bit_cast<uint32_t>(values[i]) + (words[i] >> 16)) >> 16);
+          static_cast<uint16_t>((std::bit_cast<uint32_t>(values[i]) + (lots[i] >> 16)) >> 16);
     }
   }
 
-  // Random words of a block, keyed by (seed, step, tensor, block).
+  // Random words of the block that an element lies in, keyed by (seed, step, tensor, block).
   void random(uint32_t* words, Stream stream, int64_t first) const {
     static_assert(kRandomWords == kBlock);
     random_words(words, call_.scalars->seed, stream, static_cast<uint32_t>(call_.scalars->step),

@@ -1,11 +1,11 @@
 #include <cmath>
 
 #include "kernels/cpu/adam.h"
+#include "kernels/cpu/adam_moments.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/norm_chunks.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/parameter.h"
-#include "kernels/moment_code.h"
 
 namespace ebb::cpu {
 
@@ -51,10 +51,9 @@ namespace {
 class AdamBlocks {
  public:
   AdamBlocks(const AdamW& op, const Call& call)
-      : op_(op),
-        call_(call),
-        rates_(op, call.read(1)[1], *call.scalars),
-        parameter_(op, call, is_coded() ? 4 : 2) {}
+      : rates_(op, call.read(1)[1], *call.scalars),
+        parameter_(op, call, AdamMoments::updates(op)),
+        moments_(op, call, parameter_.first_own()) {}
 
   void run(int64_t first, int64_t n) const {
     alignas(64) float g[kMomentBlock], w[kMomentBlock], m[kMomentBlock], v[kMomentBlock],
@@ -62,43 +61,23 @@ class AdamBlocks {
     AdamBlock b{nullptr, nullptr, nullptr, nullptr, nullptr, n};
     b.g = parameter_.gradient(g, first, n);
     b.w = parameter_.weight(w, first, n);
-    if (is_coded()) {
-      decode_first(m, coded(0, first), n);
-      decode_second(v, coded(1, first), n);
-      b.m = m;
-      b.v = v;
-    } else {
-      b.m = call_.update(parameter_.first_own()) + first;
-      b.v = call_.update(parameter_.first_own() + 1) + first;
-    }
+    b.m = moments_.first(m, first, n);
+    b.v = moments_.second(v, first, n);
     if (parameter_.averages()) b.ema = parameter_.average(ema, first, n);
     adam(b, rates_);
     parameter_.put_weight(b.w, first, n);
-    if (is_coded()) encode(b, first);
+    if (moments_.coded()) {
+      uint32_t words[kRandomWords];
+      parameter_.random(words, Stream::moment_rounding, first);
+      moments_.put_at_random(b.m, b.v, first, n, words);
+    }
     if (b.ema != nullptr) parameter_.put_average(b.ema, first, n);
   }
 
  private:
-  bool is_coded() const { return op_.moments == Moments::coded; }
-
-  // The codes are followed by the scales of both.
-  CodedBlock coded(int moment, int64_t first) const {
-    const int codes = parameter_.first_own() + moment;
-    return {call_.update<uint8_t>(codes) + first, call_.update(codes + 2) + first / kMomentBlock};
-  }
-  void encode(const AdamBlock& b, int64_t first) const {
-    for_lanes(0, b.n, [&](int64_t i, auto get, auto put) { put(b.v + i, sqrt(get(b.v + i))); });
-    uint32_t words[kRandomWords];
-    parameter_.random(words, Stream::moment_rounding, first);
-    const auto share = [](uint32_t half) { return static_cast<float>(half) * 0x1p-16f; };
-    encode_first(coded(0, first), b.m, b.n, [&](int64_t i) { return share(words[i] & 0xffff); });
-    encode_second(coded(1, first), b.v, b.n, [&](int64_t i) { return share(words[i] >> 16); });
-  }
-
-  const AdamW& op_;
-  const Call& call_;
   const AdamRates rates_;
   const Parameter<AdamW> parameter_;
+  const AdamMoments moments_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "kernels/reference/elementwise.h"
 #include "kernels/reference/embed.h"
 #include "kernels/reference/exchange.h"
+#include "kernels/reference/galore.h"
 #include "kernels/reference/gate.h"
 #include "kernels/reference/label.h"
 #include "kernels/reference/linear.h"
