@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/dot.h"
 #include "kernels/cpu/exchange_gate.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
@@ -18,22 +19,6 @@ namespace {
 // is shorter than any number of full precision, the inverse would be no number.
 constexpr double kLeastLeft = 1e-6;
 constexpr double kLeastLength = std::numeric_limits<float>::min();
-
-double dot(const float* a, const float* b, int64_t n) {
-  constexpr int kSums = 32;  // side by side: each waits for its own last addition
-  double lanes[kSums] = {};
-  const auto add = [&](int lane, int64_t i) {
-    lanes[lane] = std::fma(static_cast<double>(a[i]), static_cast<double>(b[i]), lanes[lane]);
-  };
-  int64_t i = 0;
-  for (; i + kSums <= n; i += kSums) {
-    for (int lane = 0; lane < kSums; ++lane) add(lane, i + lane);
-  }
-  for (; i < n; ++i) add(0, i);
-  double total = 0;
-  for (const double lane : lanes) total += lane;
-  return total;
-}
 
 class Columns {
  public:

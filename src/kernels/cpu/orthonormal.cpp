@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/dot.h"
 #include "kernels/cpu/parallel.h"
 #include "program/ops_galore.h"
 
@@ -10,32 +11,16 @@ namespace ebb::cpu {
 
 namespace {
 
-constexpr int kSums = 32;       // side by side: each waits for its own last addition
 constexpr int64_t kPiece = 64;  // elements of a row that are changed together
 constexpr int64_t kQuick = 16;  // multiply-adds of what the caches hold, as long as other work is
 
-double product(const float* a, const float* b, int64_t n) {
-  double sums[kSums] = {};
-  int64_t i = 0;
-  for (; i + kSums <= n; i += kSums) {
-    for (int l = 0; l < kSums; ++l) {
-      sums[l] = std::fma(static_cast<double>(a[i + l]), static_cast<double>(b[i + l]), sums[l]);
-    }
-  }
-  for (; i < n; ++i)
-    sums[0] = std::fma(static_cast<double>(a[i]), static_cast<double>(b[i]), sums[0]);
-  double total = 0;
-  for (const double sum : sums) total += sum;
-  return total;
-}
-
-double length(const float* row, int64_t n) { return std::sqrt(product(row, row, n)); }
+double length(const float* row, int64_t n) { return std::sqrt(dot(row, row, n)); }
 
 // Row `count` without what it has of the rows before it.
 void take_off(float* rows, int64_t count, int64_t n, double* shares) {
   float* row = rows + count * n;
   parallel_range(count, 1, n / kQuick, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) shares[i] = product(rows + i * n, row, n);
+    for (int64_t i = begin; i < end; ++i) shares[i] = dot(rows + i * n, row, n);
   });
   parallel_range(n, kPiece, count / kQuick, [&](int64_t begin, int64_t end) {
     for (int64_t first = begin; first < end; first += kPiece) {
