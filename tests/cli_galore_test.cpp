@@ -83,6 +83,10 @@ TEST_F(CliGalore, WhatContradictsItIsRefusedByBothNames) {
         run(training("no", {"--steps", "1", "--allow", "galore", "--optimizer", optimizer})), 2,
         {"--allow galore", "--optimizer", optimizer});
   }
+  const Result plan = succeed(
+      {"plan", "--model", "DiT-S/8", "--batch", "8", "--optimizer", "lion", "--classes", "4"});
+  EXPECT_TRUE(contains(plan.out, "--allow adam8")) << plan.story();
+  EXPECT_FALSE(contains(plan.out, "galore")) << plan.story();
   for (const char* rank : {"0", "-3", "1000000000", "two"}) {
     expect_refused(run(training("no", {"--steps", "1", "--galore", rank})), 2, {"--galore", rank},
                    Remedy::optional);

@@ -246,7 +246,7 @@ TEST_F(CliMemory, ABudgetBelowTheFloorNamesTheFloorAndTwoWaysOut) {
 
 TEST_F(CliMemory, AWayOutThatIsNamedIsOne) {
   const Result refused = run(training("out", middle({"--memory", "20M", "--steps", "1"})));
-  const std::string lossy = "adam8,bf16,ema16";
+  const std::string lossy = "adam8,bf16,ema16,galore";
   for (const auto& [how, change] : {std::pair{"--allow " + lossy, Args{"--allow", lossy}},
                                     std::pair{std::string("--depth 3"), Args{"--depth", "3"}}}) {
     const int64_t said = size_after(refused.err_line(1), how + " would need ");

@@ -137,7 +137,7 @@ double nominal_seconds(const OpParams& params) {
   return kOverhead + std::max(flops / kFlops, static_cast<double>(bytes_moved(params)) / kBytes);
 }
 
-// Of a step in a small space, on the mean over a period: its three products, the optimizer's pass
+// Of a step in a small space, on the mean over a period: its two products, the optimizer's pass
 // over the small space, and one over the weight and the average, as fast as AdamW's is by bytes.
 template <typename SecondsOf>
 double galore_seconds(const GaloreAdamW& op, SecondsOf seconds) {

@@ -59,6 +59,7 @@ struct AllowWord {
   const char* word;
   bool of_update = false, of_average = false;  // of no use without one
   bool way_out = true;                         // worth naming where a budget cannot hold
+  bool of_adamw = false;                       // contradicts other optimizers
 };
 
 struct Technique {

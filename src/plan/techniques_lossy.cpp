@@ -173,7 +173,7 @@ Technique galore_technique() {
               "galore",
               "auto|on|RANK|off",
               "moments of so many directions of a matrix's gradient; on: a quarter of the width",
-              {{"galore", true}}};
+              {{"galore", true, false, true, true}}};
   t.decide = [](Decisions& d, const std::string& word, const std::string& where) {
     constexpr int64_t kMost = 1 << 20;
     d.galore_rank = std::nullopt;

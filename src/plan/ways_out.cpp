@@ -24,7 +24,7 @@ WayOut way_out(RunSpec changed, std::string how, const Machine& machine) {
 }  // namespace
 
 std::vector<WayOut> lossy_ways_out(const RunSpec& spec, const Machine& machine) {
-  std::vector<WayOut> ways;
+  std::vector<WayOut> ways, further;  // what rounds numbers, and what goes another way with them
   RunSpec all = spec;
   std::string names;
   std::vector<AllowWord> words = allow_words();
@@ -34,15 +34,18 @@ std::vector<WayOut> lossy_ways_out(const RunSpec& spec, const Machine& machine) 
   for (const AllowWord& word : words) {
     if (!word.way_out || spec.decisions.allows(word.word)) continue;
     if ((word.of_update && !spec.step.update) || (word.of_average && !spec.step.ema)) continue;
+    if (word.of_adamw && spec.step.optimizer != Optimizer::adamw) continue;
     RunSpec more = spec;
     more.decisions.allowed.insert(word.word);
     all.decisions.allowed.insert(word.word);
     names += fmt::format("{}{}", names.empty() ? "" : ",", word.word);
-    ways.push_back(way_out(more, fmt::format("--allow {}", word.word), machine));
+    (word.of_adamw ? further : ways)
+        .push_back(way_out(more, fmt::format("--allow {}", word.word), machine));
   }
-  if (ways.size() > 1) ways.push_back(way_out(all, "--allow " + names, machine));
   std::stable_sort(ways.begin(), ways.end(),
                    [](const WayOut& a, const WayOut& b) { return a.floor_bytes > b.floor_bytes; });
+  ways.insert(ways.end(), further.begin(), further.end());
+  if (ways.size() > 1) ways.push_back(way_out(all, "--allow " + names, machine));
   return ways;
 }
 

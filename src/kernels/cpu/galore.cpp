@@ -1,6 +1,5 @@
-// AdamW in a small space: three products of the register-blocked kind, with the optimizer between
-// the first and the last. The last one ends in the weight, so that a step of its size stands
-// nowhere.
+// AdamW in a small space: two products of the register-blocked kind, with the optimizer between
+// them. The second one ends in the weight, so that a step of its size stands nowhere.
 #include <algorithm>
 #include <cmath>
 
