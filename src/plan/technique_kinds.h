@@ -65,6 +65,7 @@ Technique release_technique();
 Technique offload_technique();
 Technique shard_technique();
 Technique stage_order_technique();
+Technique tensor_technique();
 Technique label_rows_technique();
 Technique precision_technique();
 Technique gradients_technique();

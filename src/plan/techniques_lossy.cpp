@@ -55,8 +55,9 @@ Technique stored_as(const char* name, const char* flag, const char* help,
 Technique precision_technique() {
   Technique t =
       stored_as("mixed precision", "precision", "how activations and working weights are stored",
-                {{"bf16"}, {"fp16", false, false, false}}, kPrecisions, &Decisions::activation,
-                &Storage::activation, [](const StepSpec&) { return true; });
+                {{"bf16", false, false, true, false}, {"fp16", false, false, false, false}},
+                kPrecisions, &Decisions::activation, &Storage::activation,
+                [](const StepSpec& spec) { return spec.place.tensor == 1; });
   t.rows = [](int64_t) -> std::vector<ComparedRow> {
     return {{"bf16", {{"precision", "bf16"}}, "activations and working weights"},
             {"fp16", {{"precision", "fp16"}}, "activations; the loss is scaled"}};
