@@ -29,7 +29,8 @@ TEST(Galore, EveryWayThroughAStepHasTheSameBits) {
     for (const bool narrow : {false, true}) {
       Storage storage{.galore_rank = 4};
       if (narrow) {
-        storage = {DType::bf16, DType::f32, Moments::coded, DType::bf16, 0, 4};
+        storage.activation = storage.ema = DType::bf16;
+        storage.moments = Moments::coded;
       }
       for (const float clip : {0.0f, 0.05f}) {
         SCOPED_TRACE(testing::Message() << (narrow ? "narrow" : "whole") << " clip " << clip);

@@ -24,6 +24,14 @@ TEST(ElementwiseOps, AgreeWithTheReference) {
   }
 }
 
+TEST(ElementwiseOps, ColumnsAgreeWithTheReference) {
+  for (const int64_t rows : {1, 3, 40}) {
+    check_against_reference(CopyColumns{rows, 9, 5, 5, 4, 0}, {.tolerance = kExact});
+    check_against_reference(CopyColumns{rows, 3, 70, 3, 0, 67}, {.tolerance = kExact});
+    check_against_reference(CopyColumns{rows, 9, 5, 5, 4, 0, DType::bf16}, {.tolerance = kExact});
+  }
+}
+
 TEST(ElementwiseOps, SixteenBitsAgreeWithTheReference) {
   for (const DType type : {DType::bf16, DType::f16}) {
     for (const int64_t n : {1, 17, 1000, 20003}) {

@@ -45,6 +45,7 @@ std::vector<OpParams> cut_ops() {
           Add{kMany},
           AddTo{kMany},
           Repeat{kMany},
+          CopyColumns{4000, 60, 90, 31, 7, 50},
           Zero{kMany},
           AdaLN{5, 70, 50, 6, 3, 4},
           AdaLNBackward{5, 70, 50, 6, 3, 4, true},

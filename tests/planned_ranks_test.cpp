@@ -11,23 +11,25 @@
 namespace ebb {
 namespace {
 
-RunSpec spec_of(int data, int pipe, int rank, int64_t budget) {
+RunSpec spec_of(int data, int pipe, int rank, int64_t budget, int tensor = 1) {
   RunSpec spec;
   spec.name = "DiT-S/2";
   spec.config = named_config("DiT-S/2");
   spec.step.batch = 16;
   spec.step.clip = 1;
   spec.step.place = {data, pipe, rank};
+  spec.step.place.tensor = tensor;
   spec.budget_bytes = budget;
   return spec;
 }
 
 TEST(PlannedRanks, EveryRankComesToTheSamePlanOfAll) {
   const Machine machine = middling_machine();
-  for (const auto& [data, pipe] : {std::pair{3, 1}, {1, 3}}) {
+  for (const auto& [data, pipe, tensor] :
+       {std::tuple{3, 1, 1}, std::tuple{1, 3, 1}, std::tuple{1, 1, 3}}) {
     std::vector<RankBytes> all;
     for (int r = 0; r < 3; ++r) {
-      const PlannedRun made = plan_run(spec_of(data, pipe, r, 700'000'000), machine);
+      const PlannedRun made = plan_run(spec_of(data, pipe, r, 700'000'000, tensor), machine);
       EXPECT_TRUE(made.fits);
       ASSERT_EQ(made.ranks.size(), 3u);
       EXPECT_EQ(made.ranks[r].arena_bytes, made.plans.arena_bytes);
@@ -43,18 +45,22 @@ TEST(PlannedRanks, EveryRankComesToTheSamePlanOfAll) {
 
 TEST(PlannedRanks, ALargerBudgetIsNotSlowerAndASmallerOneIsObeyed) {
   const Machine machine = middling_machine();
-  for (const auto& [data, pipe] : {std::pair{2, 1}, {1, 4}}) {
-    const int64_t floor = plan_run_and_floor(spec_of(data, pipe, 0, 1), machine).floor_bytes;
+  for (const auto& [data, pipe, tensor] :
+       {std::tuple{2, 1, 1}, std::tuple{1, 4, 1}, std::tuple{1, 1, 2}}) {
+    const auto spec_with = [&, d = data, p = pipe, t = tensor](int64_t budget) {
+      return spec_of(d, p, 0, budget, t);
+    };
+    const int64_t floor = plan_run_and_floor(spec_with(1), machine).floor_bytes;
     double slower = std::numeric_limits<double>::infinity();
     for (const double times : {1.0, 1.2, 1.6, 3.0}) {
       const auto budget = static_cast<int64_t>(static_cast<double>(floor) * times);
-      const PlannedRun made = plan_run(spec_of(data, pipe, 0, budget), machine);
+      const PlannedRun made = plan_run(spec_with(budget), machine);
       EXPECT_TRUE(made.fits) << data << " x " << pipe << " at " << times;
       EXPECT_LE(made.most_bytes(), budget);
       EXPECT_LE(made.seconds, slower * 1.01) << data << " x " << pipe;
       slower = made.seconds;
     }
-    EXPECT_FALSE(plan_run(spec_of(data, pipe, 0, floor - 1), machine).fits);
+    EXPECT_FALSE(plan_run(spec_with(floor - 1), machine).fits);
   }
 }
 
@@ -83,19 +89,23 @@ TEST(PlannedRanks, ARefusalNamesWhatTheLayoutCanDoAndItsFullestRankNeeds) {
   RunSpec stages = spec_of(1, 2, 0, 1);
   stages.step.batch = 2;
   EXPECT_EQ(refused(stages).find("--depth 1 "), std::string::npos);
+  const std::string parts = refused(spec_of(1, 1, 0, 1, 2));
+  EXPECT_EQ(parts.find("bf16"), std::string::npos) << parts;
+  EXPECT_EQ(parts.find("ebb prune"), std::string::npos) << parts;
 }
 
 // State of a rank over that of one, as ranks.md has it: 4P + 16P/n with gradients shared.
 TEST(PlannedRanks, StateFallsWithTheNumberOfRanks) {
   const Machine machine = middling_machine();
-  const auto floor = [&](int data, int pipe) {
-    RunSpec spec = spec_of(data, pipe, 0, 1);
+  const auto floor = [&](int data, int pipe, int tensor = 1) {
+    RunSpec spec = spec_of(data, pipe, 0, 1, tensor);
     spec.config = named_config("DiT-XL/2");
     return static_cast<double>(plan_run_and_floor(spec, machine).floor_bytes);
   };
   const auto params = static_cast<double>(parameter_count(named_config("DiT-XL/2")));
   EXPECT_LT(floor(8, 1), 0.33 * 20 * params);
   EXPECT_LT(floor(1, 4), 0.27 * 20 * params);
+  EXPECT_LT(floor(1, 1, 4), 0.27 * 20 * params);
 }
 
 TEST(PlannedRanks, CutsLetNoStageWeighMoreThanItMust) {

@@ -1,9 +1,7 @@
 // The state of a run over ranks: where it begins, how it becomes one file, and who goes on with it.
-#include <sys/resource.h>
-
-#include <csignal>
 #include <map>
 
+#include "file_limit.h"
 #include "rank_fixture.h"
 
 namespace ebb {
@@ -119,26 +117,6 @@ TEST_F(RankState, AnotherNumberOfRanksGoesOnAsIfNothingHadHappened) {
 }
 
 // ---- what goes wrong ------------------------------------------------------------------------
-
-// Files larger than this cannot be written while it lives.
-class FileLimit {
- public:
-  explicit FileLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-  FileLimit(const FileLimit&) = delete;
-  FileLimit& operator=(const FileLimit&) = delete;
-
- private:
-  rlimit before_{};
-  void (*handler_)(int);
-};
 
 // At the first byte, amid the tensors of others, and when nothing but the header is left to do.
 TEST_F(RankState, AFullDiskIsTheSameErrorOnEveryRankAndLeavesNothing) {

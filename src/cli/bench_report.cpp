@@ -20,7 +20,7 @@ Value most(const std::vector<RankBench>& ranks, Value RankBench::*value) {
   return most;
 }
 
-std::string layout_of(const BenchReport& r) { return layout_text({r.place.data, r.place.pipe}); }
+std::string layout_of(const BenchReport& r) { return layout_text(r.place); }
 
 nlohmann::ordered_json ranks_json(const BenchReport& r) {
   auto list = nlohmann::ordered_json::array();

@@ -133,9 +133,9 @@ void check_started(const Settings& s, const Layout& chosen, const Peers* peers) 
 
 void check_equal_ranks(const Settings& s, const Peers* peers) {
   const Layout layout = parse_layout(s.ranks, ranks_at(s)).value_or(Layout{started(peers)});
-  if (layout.pipe > 1) {
+  if (layout.pipe > 1 || layout.tensor > 1) {
     fail(Exit::usage,
-         fmt::format("{} {}: ebb {} has no stages: every rank has the whole model", ranks_at(s),
+         fmt::format("{} {}: ebb {} cuts no model: every rank has all of it", ranks_at(s),
                      layout_text(layout), s.verb),
          fmt::format("give --ranks data={}, or leave it out", layout.ranks()));
   }
@@ -168,7 +168,16 @@ RankPlace resolve_place(const Settings& s, const Peers* peers) {
                      s.batch),
          "each rank takes at least one sample of every batch");
   }
-  return {chosen.data, chosen.pipe, peers != nullptr ? peers->rank() : 0};
+  if (chosen.tensor > 1 && s.prune_to > 0) {
+    fail(Exit::usage,
+         fmt::format(
+             "--prune-to contradicts {} {}: a block might keep fewer heads than it has ranks",
+             where, layout_text(chosen)),
+         "leave --prune-to out, or give --ranks data=N or pipe=N");
+  }
+  RankPlace place{chosen.data, chosen.pipe, peers != nullptr ? peers->rank() : 0};
+  place.tensor = chosen.tensor;
+  return place;
 }
 
 bool layout_is_open(const Settings& s, const RankPlace& place) {
@@ -182,13 +191,13 @@ int resolve_leaves(const Settings& s, const RankPlace& place) {
     fail(Exit::usage,
          fmt::format("--sum chain contradicts --ranks {}: each pipeline would wait for all "
                      "micro-batches of the one before it",
-                     layout_text({place.data, place.pipe})),
+                     layout_text(place)),
          "give --sum tree:8, or another power of two: the same bits on as many ranks or fewer");
   }
   if (leaves > 0 && leaves % place.data != 0 && !layout_is_open(s, place)) {
     fail(Exit::usage,
          fmt::format("--sum tree:{} contradicts --ranks {}: {} leaves do not divide by {} groups",
-                     leaves, layout_text({place.data, place.pipe}), leaves, place.data),
+                     leaves, layout_text(place), leaves, place.data),
          "give a number of groups that is a power of two, and a tree of as many leaves or more");
   }
   if (leaves > s.batch) {

@@ -61,7 +61,7 @@ void need_settings(const Settings& s) {
   if (!lasts) fail(Exit::usage, "--steps is missing", "give --steps or --epochs");
 }
 
-// It is the one choice about ranks that changes bits.
+// But for the number of parts of blocks it is the one choice about ranks that changes bits.
 void say_other_sum(const Settings& s, const std::string& settings_of_run) {
   const std::string key = "\nsum = \"", text = "\n" + settings_of_run;
   const size_t at = text.find(key);

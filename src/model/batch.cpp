@@ -17,11 +17,11 @@ int64_t micro_batch_count(int64_t batch, int64_t micro_batch) {
 }
 
 Batch::Batch(Builder& b, Messages& messages, const DitConfig& config, const StepSpec& spec)
-    : b_(b), messages_(messages), config_(config), spec_(spec) {
+    : b_(b), messages_(messages), peers_(b, spec.place), config_(config), spec_(spec) {
   const Feeding& feeding = spec.feeding;
   const bool first = spec.place.first_stage();
   if (!first && !spec.place.last_stage()) return;
-  if (feeding.memory_bytes > 0 && first) {
+  if (feeding.memory_bytes > 0 && first && spec.place.part() == 0) {
     b_.declare({kLoaderMemory, "data", Purpose::data, DType::u8, {feeding.memory_bytes}, true});
   }
   if (!feeding.by_feed) {
@@ -73,11 +73,16 @@ void Batch::take(Taken& taken, const Part& part) {
     writes.push_back(taken.labels);
   }
   const int64_t n = config_.channels * config_.pixels();
-  b_.emit("samples",
-          TakeSamples{part.size, n, feeding.type, labelled, part.first - spec_.share().first}, {},
-          writes);
+  if (spec_.place.part() == 0) {
+    const int64_t first = part.first - spec_.share().first;
+    b_.emit("samples", TakeSamples{part.size, n, feeding.type, labelled, first}, {}, writes);
+  }
+  if (spec_.place.tensor > 1) {
+    for (const Buf each : writes) peers_.hand_out("samples", each);
+  }
   if (spec_.place.pipe == 1) return;
-  messages_.send({"samples", taken.stored, spec_.place.rank + spec_.place.pipe - 1, kSamples});
+  const int last = spec_.place.in_stage(spec_.place.pipe - 1);
+  messages_.send({"samples", taken.stored, last, kSamples});
 }
 
 // The last stage has room for the samples of as many micro-batches as are on their way to it: the
@@ -91,7 +96,7 @@ void Batch::expect(Taken& taken, const Part& part) {
 }
 
 Message Batch::from_first(Buf stored) const {
-  return {"samples", stored, spec_.place.rank - spec_.place.stage(), kSamples};
+  return {"samples", stored, spec_.place.in_stage(0), kSamples};
 }
 
 void Batch::begin_next() { messages_.receive_begin(from_first(coming_[begun_++])); }

@@ -3,6 +3,7 @@
 
 #include "model/messages.h"
 #include "model/step.h"
+#include "model/tensor_peers.h"
 #include "program/builder.h"
 
 namespace ebb {
@@ -17,7 +18,8 @@ class Batch {
     Buf stored, labels;
   };
   // Takes them once: asked again, what was taken stays. In a pipeline the first stage does, and
-  // passes them on to the last, which wants them for the loss.
+  // passes them on to the last, which wants them for the loss. Of ranks with parts of the same
+  // blocks the first does, so that all of them see the same.
   void take(Taken& taken, const Part& part);
   // To be called by a stage for each part in turn before it does any work.
   void expect(Taken& taken, const Part& part);
@@ -48,6 +50,7 @@ class Batch {
 
   Builder& b_;
   Messages& messages_;
+  TensorPeers peers_;
   const DitConfig& config_;
   const StepSpec& spec_;
   std::vector<Buf> coming_;  // the last stage's samples, in their order,

@@ -80,7 +80,7 @@ void Block::make(Builder& b, BlockTensors& t, Slot slot) const {
   const int64_t R = B_ * T_;
   switch (slot) {
     case Slot::mod:  // (B, 6D)  shift, scale, gate of attention; shift, scale, gate of the MLP
-      modulation_.forward(b, "mod", t.silu_c, main("mod", B_, chunks_ * D_));
+      modulation(b, t.silu_c, main("mod", B_, chunks_ * D_));
       return;
     case Slot::m1: {  // (B*T, D)
       const Buf mod = get(Slot::mod);
@@ -121,6 +121,7 @@ void Block::make(Builder& b, BlockTensors& t, Slot slot) const {
     case Slot::proj: {  // (B*T, D)
       const Buf o = get(Slot::o);
       proj_.forward(b, "attn.proj", o, main("attn.proj", R, D_));
+      complete_sum("attn.proj", t.made[index]);
       return;
     }
     case Slot::x1: {  // (B*T, D)  after the attention half
@@ -159,6 +160,7 @@ void Block::make(Builder& b, BlockTensors& t, Slot slot) const {
     case Slot::y: {  // (B*T, D)
       const Buf g = get(Slot::g);
       fc2_.forward(b, "mlp.y", g, main("mlp.y", R, D_));
+      complete_sum("mlp.y", t.made[index]);
       return;
     }
   }
@@ -173,8 +175,26 @@ void Block::backward(Builder& b, Buf dx, Buf dsilu_c, BlockTensors t) const {
   const Buf dmod = b.buffer("d.mod", {B_, chunks_ * D_});
   if (mlp_ > 0) mlp_half_backward(b, dx, dmod, t, last);
   if (H_ > 0) attention_half_backward(b, dx, dmod, t);
-  const Buf share = modulation_.backward(b, "d.silu_c", dmod, t.silu_c);
+  const Buf share = modulation_backward(b, dmod, t.silu_c);
   b.emit("d.silu_c.add", AddTo{B_ * D_}, {share}, {}, {dsilu_c});
+}
+
+void Block::modulation(Builder& b, Buf silu_c, Buf mod) const {
+  TensorPeers* const peers = params_->peers();
+  if (peers == nullptr) return modulation_.forward(b, "mod", silu_c, mod);
+  peers->gather_columns("mod", modulation_.forward(b, "mod.own", silu_c), mod);
+}
+
+Buf Block::modulation_backward(Builder& b, Buf dmod, Buf silu_c) const {
+  TensorPeers* const peers = params_->peers();
+  const Buf own = peers != nullptr ? peers->own_columns("d.mod", dmod) : dmod;
+  const Buf made = modulation_.backward(b, "d.silu_c", own, silu_c);
+  complete_sum("d.silu_c", made);
+  return made;
+}
+
+void Block::complete_sum(const char* label, Buf x) const {
+  if (TensorPeers* const peers = params_->peers()) peers->sum(label, x);
 }
 
 void Block::mlp_half_backward(Builder& b, Buf dx, Buf dmod, BlockTensors& t, Buf y) const {
@@ -185,6 +205,7 @@ void Block::mlp_half_backward(Builder& b, Buf dx, Buf dmod, BlockTensors& t, Buf
   const Buf g = need(b, t, Slot::g);
   const Buf du = fc2_.backward_gelu(b, "d.mlp.u", dy, g, need(b, t, Slot::u));
   const Buf dm2 = fc1_.backward(b, "d.mlp.in", du, need(b, t, Slot::m2));
+  complete_sum("d.mlp.in", dm2);
   b.emit("d.mlp.norm",
          AdaLNBackward{B_, T_, D_, chunks_, of_mlp_ + kShift, of_mlp_ + kScale, true, type_},
          {dm2, need(b, t, Slot::x1), t.aside[static_cast<int>(Slot::m2)], mod}, {dmod}, {dx});
@@ -198,6 +219,7 @@ void Block::attention_half_backward(Builder& b, Buf dx, Buf dmod, BlockTensors& 
   const Buf d_o = proj_.backward(b, "d.attn.o", dproj, need(b, t, Slot::o));
   const Buf dqkv = attention_backward(b, t, d_o);
   const Buf dm1 = qkv_.backward(b, "d.attn.in", dqkv, need(b, t, Slot::m1));
+  complete_sum("d.attn.in", dm1);
   b.emit("d.attn.norm", AdaLNBackward{B_, T_, D_, chunks_, kShift, kScale, true, type_},
          {dm1, t.x, t.aside[static_cast<int>(Slot::m1)], mod}, {dmod}, {dx});
 }

@@ -37,6 +37,11 @@ class Block {
   void mlp_half_backward(Builder& b, Buf dx, Buf dmod, BlockTensors& t, Buf y) const;
   void attention_half_backward(Builder& b, Buf dx, Buf dmod, BlockTensors& t) const;
   Buf attention_backward(Builder& b, BlockTensors& t, Buf d_o) const;
+  // Where ranks have parts of the block: the modulation, of which each makes some columns and adds
+  // their part to dsilu_c; and a sum of which each has made a part.
+  void modulation(Builder& b, Buf silu_c, Buf mod) const;
+  Buf modulation_backward(Builder& b, Buf dmod, Buf silu_c) const;
+  void complete_sum(const char* label, Buf x) const;
 
   int64_t index_, B_, T_, D_, H_, d_, mlp_;
   int64_t chunks_, of_mlp_;  // of the modulation; the first of the MLP's

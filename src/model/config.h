@@ -1,6 +1,7 @@
 // The shape of a DiT, and the parameters that follow from it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -81,6 +82,37 @@ inline constexpr const char* kEmbedding = "embed";
 inline constexpr const char* kFinalLayer = "final";
 std::string block_layer(int64_t block);  // "block3"
 
+// Which part of a tensor of the model a rank has: runs of its rows, or of its columns, one behind
+// the other.
+struct Slice {
+  struct Run {
+    int64_t first, count;
+  };
+  Shape whole = {};  // of the model's tensor; empty: the part is all of it
+  bool columns = false;
+  std::vector<Run> runs = {};
+
+  bool any() const { return !whole.empty(); }
+  // body(at, first, count) for elements [first, first + count) of the part, in order, wherever they
+  // follow each other in the whole: from its element `at` on.
+  template <typename Body>
+  void each_run(int64_t first, int64_t count, Body body) const {
+    if (!any()) return body(first, first, count);
+    const int64_t all = element_count(whole), row = all / whole[0];
+    const int64_t unit = columns ? 1 : row, line = columns ? row : all;
+    int64_t own = 0;  // of a line
+    for (const Run& run : runs) own += run.count * unit;
+    for (int64_t next = first; next < first + count;) {
+      int64_t within = next % own;
+      size_t i = 0;
+      for (; within >= runs[i].count * unit; ++i) within -= runs[i].count * unit;
+      const int64_t n = std::min(runs[i].count * unit - within, first + count - next);
+      body(next / own * line + runs[i].first * unit + within, next, n);
+      next += n;
+    }
+  }
+};
+
 // One tensor of the model, under its name in the reference implementation.
 struct ParamSpec {
   std::string name;   // "blocks.3.attn.qkv.weight"
@@ -90,6 +122,9 @@ struct ParamSpec {
   bool product = false;  // the matrix of a linear layer
   LeftAt left_at = {};
   int64_t left = 0;  // of its elements, where weights were pruned one by one; 0: all
+  Slice slice = {};  // of the model's, where ranks have parts of it: the shape is this rank's
+  // Ranks have all of it, but of its gradient each makes what its own heads add.
+  bool of_all_heads = false;
 
   bool trained() const { return init != Init::positions; }
   bool prunable() const { return left_at.matrix >= 0; }
@@ -100,6 +135,7 @@ struct ParamSpec {
   // Of what is stored: of a sparse one what is left, row by row.
   Shape stored() const { return sparse() ? Shape{left} : shape; }
   int64_t count() const { return sparse() ? left : element_count(shape); }
+  int64_t whole_count() const { return slice.any() ? element_count(slice.whole) : count(); }
 };
 
 // All tensors, in the order in which they are stored. The fixed position table is one of them.

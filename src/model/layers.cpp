@@ -36,20 +36,52 @@ Buffer Params::mask_buffer(const ParamSpec& spec) const {
   return {kMask + spec.name, spec.layer, Purpose::weight, DType::u8, mask_shape(spec), true};
 }
 
+namespace {
+
+// What stands in for it where it does not lie.
+Buffer brought(Buffer buffer) {
+  buffer.name += ".brought";
+  buffer.purpose = Purpose::exchange;
+  buffer.resident = false;
+  return buffer;
+}
+
+}  // namespace
+
 void Params::bring(Builder& b, Messages& messages, const std::string& name,
                    const Messages::Ring& ring) {
   Entry& e = entries_.at(name);
-  const auto bring = [&](Buf& held, Buffer buffer) {
-    if (!ring.has) {
-      buffer.name += ".brought";
-      buffer.purpose = Purpose::exchange;
-      buffer.resident = false;
-      held = b.declare_numbered(std::move(buffer));
-    }
+  const auto bring = [&](Buf& held, const Buffer& buffer) {
+    if (!ring.has) held = b.declare_numbered(brought(buffer));
     messages.hand_on(name, held, kWeights, ring);
   };
   bring(e.weight, weight_buffer(e.spec));
   if (e.spec.sparse()) bring(e.mask, mask_buffer(e.spec));
+}
+
+void Params::declare_part(Builder& b, const ParamSpec& part) {
+  entries_.at(part.name).part = b.declare(weight_buffer(part));
+}
+
+void Params::bring_parts(Builder& b, Messages& messages, const std::vector<Part>& parts) {
+  Entry& e = entries_.at(parts[0].spec.name);
+  e.weight = b.declare_numbered(brought(weight_buffer(e.spec)));
+  const int64_t rows = e.spec.rows(), columns = e.spec.columns();
+  for (const auto& [spec, ring] : parts) {
+    const Buf held = ring.has ? e.part : b.declare_numbered(brought(weight_buffer(spec)));
+    messages.hand_on(spec.name, held, kWeights, ring);
+    const auto put = [&](const CopyColumns& op) {
+      b.emit("put." + spec.name, op, {held}, {e.weight});
+    };
+    int64_t own = 0;  // rows, or columns, of the runs before
+    for (const Slice::Run& run : spec.slice.runs) {
+      const DType type = b.type(held);
+      spec.slice.columns ? put({rows, spec.columns(), columns, run.count, own, run.first, type})
+                         : put({1, spec.count(), rows * columns, run.count * columns, own * columns,
+                                run.first * columns, type});
+      own += run.count;
+    }
+  }
 }
 
 const Params::Entry& Params::entry(const std::string& name) const {
@@ -135,6 +167,16 @@ void LinearLayer::add_mask(std::vector<Buf>& reads) const {
   if (const Buf mask = params_->mask(name_ + ".weight")) reads.push_back(mask);
 }
 
+// Where ranks have columns of the matrix each makes a part of a sum, and the first adds the bias.
+Buf LinearLayer::bias(Builder& b, const std::string& label) const {
+  const Buf bias = params_->weight(name_ + ".bias");
+  const Slice& slice = params_->spec(name_ + ".weight").slice;
+  if (!slice.columns || slice.runs[0].first == 0) return bias;
+  const Buf none = b.buffer(label + ".no_bias", b.shape(bias));
+  b.emit(label + ".no_bias", Zero{element_count(b.shape(none))}, {}, {none});
+  return none;
+}
+
 void LinearLayer::emit_forward(Builder& b, const std::string& label, Buf x, LinearEnd end,
                                std::vector<Buf> writes) const {
   Linear op = sizes(element_count(b.shape(x)), 0);
@@ -142,8 +184,7 @@ void LinearLayer::emit_forward(Builder& b, const std::string& label, Buf x, Line
   op.x = b.type(x);
   op.w = b.type(params_->weight(name_ + ".weight"));
   op.y = b.type(writes[0]);
-  std::vector<Buf> reads = {x, params_->weight(name_ + ".weight"),
-                            params_->weight(name_ + ".bias")};
+  std::vector<Buf> reads = {x, params_->weight(name_ + ".weight"), bias(b, label)};
   add_mask(reads);
   b.emit(label, op, std::move(reads), std::move(writes));
 }

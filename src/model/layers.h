@@ -9,6 +9,7 @@
 
 #include "model/messages.h"
 #include "model/storage.h"
+#include "model/tensor_peers.h"
 #include "program/builder.h"
 
 namespace ebb {
@@ -25,6 +26,15 @@ class Params {
   // Brings such a weight, for the ops that follow, and hands it on. To be called by all of the
   // ring.
   void bring(Builder& b, Messages& messages, const std::string& name, const Messages::Ring& ring);
+  // The same where ranks have parts of the weight: all of them are brought, and put together. This
+  // rank's own is declared once, if it is here.
+  struct Part {
+    ParamSpec spec;
+    Messages::Ring ring;
+  };
+  void declare_part(Builder& b, const ParamSpec& part);
+  void bring_parts(Builder& b, Messages& messages, const std::vector<Part>& parts);
+  Buf part(const std::string& name) const { return entry(name).part; }
   Buf weight(const std::string& name) const;
   const ParamSpec& spec(const std::string& name) const { return entry(name).spec; }
   Buf mask(const std::string& name) const { return entry(name).mask; }  // of a sparse one
@@ -73,10 +83,15 @@ class Params {
   // Gradients made so far are done with; the next pass begins with new ones.
   void forget_gradients();
 
+  // The ranks that have the other parts of blocks of which this one has a part; null: it has all.
+  void share_with(TensorPeers& peers) { peers_ = &peers; }
+  TensorPeers* peers() const { return peers_; }
+
  private:
   struct Entry {
     ParamSpec spec;
     Buf weight, gradient, mask;
+    Buf part = {};  // of the weight
   };
   const Entry& entry(const std::string& name) const;
   Buffer weight_buffer(const ParamSpec& spec) const;
@@ -92,6 +107,7 @@ class Params {
   bool wait_ = false, puts_off_ = false;
   Late late_;
   std::vector<std::string> waiting_;
+  TensorPeers* peers_ = nullptr;
 };
 
 // A linear layer by name: `name`.weight (N, K) and `name`.bias (N).
@@ -116,6 +132,7 @@ class LinearLayer {
   void emit_backward(Builder& b, const std::string& label, Buf dy, Buf dx, Buf u) const;
   Linear sizes(int64_t rows_times_k, int64_t rows_times_n) const;
   void add_mask(std::vector<Buf>& reads) const;
+  Buf bias(Builder& b, const std::string& label) const;
   void add_gradients(Builder& b, const std::string& label, Buf dy, Buf x) const;
   void emit_gradients(Builder& b, const std::string& label, Buf dy, Buf x) const;
   void complete() const;

@@ -15,7 +15,7 @@ std::string layer_of(const Action& action) {
 }
 
 size_t micro_batches_of(StepSpec spec, int group, int64_t micro_batch) {
-  spec.place.rank = group * spec.place.pipe;
+  spec.place.rank = spec.place.at(group, 0);
   int64_t all = 0;
   for (const Share& segment : spec.segments()) all += micro_batch_count(segment.count, micro_batch);
   return static_cast<size_t>(all);

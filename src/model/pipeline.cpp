@@ -32,40 +32,40 @@ void Boundaries::expect(const StageWork& work, const Dit& model) {
   };
   if (work.kind == StageWork::Kind::forward && !place_.first_stage()) {
     inputs_.push_back(model.boundary(b_));
-    begin("x", inputs_.back().x, place_.rank - 1, kActivations);
-    begin("silu_c", inputs_.back().silu_c, place_.rank - 1, kActivations);
+    begin("x", inputs_.back().x, before(), kActivations);
+    begin("silu_c", inputs_.back().silu_c, before(), kActivations);
   }
   if (work.kind == StageWork::Kind::backward && !place_.last_stage()) {
     gradients_.push_back(model.boundary_gradients(b_));
-    begin("d.x", gradients_.back().dx, place_.rank + 1, kActivationGradients);
-    begin("d.silu_c", gradients_.back().dsilu_c, place_.rank + 1, kActivationGradients);
+    begin("d.x", gradients_.back().dx, behind(), kActivationGradients);
+    begin("d.silu_c", gradients_.back().dsilu_c, behind(), kActivationGradients);
   }
 }
 
 Dit::Embedded Boundaries::input() {
   const Dit::Embedded made = inputs_.front();
   inputs_.pop_front();
-  messages_.receive_end({"x", made.x, place_.rank - 1, kActivations});
-  messages_.receive_end({"silu_c", made.silu_c, place_.rank - 1, kActivations});
+  messages_.receive_end({"x", made.x, before(), kActivations});
+  messages_.receive_end({"silu_c", made.silu_c, before(), kActivations});
   return made;
 }
 
 Dit::Gradients Boundaries::gradients() {
   const Dit::Gradients made = gradients_.front();
   gradients_.pop_front();
-  messages_.receive_end({"d.x", made.dx, place_.rank + 1, kActivationGradients});
-  messages_.receive_end({"d.silu_c", made.dsilu_c, place_.rank + 1, kActivationGradients});
+  messages_.receive_end({"d.x", made.dx, behind(), kActivationGradients});
+  messages_.receive_end({"d.silu_c", made.dsilu_c, behind(), kActivationGradients});
   return made;
 }
 
 void Boundaries::pass(const Dit::Embedded& output) {
-  messages_.send({"x", output.x, place_.rank + 1, kActivations});
-  messages_.send({"silu_c", output.silu_c, place_.rank + 1, kActivations});
+  messages_.send({"x", output.x, behind(), kActivations});
+  messages_.send({"silu_c", output.silu_c, behind(), kActivations});
 }
 
 void Boundaries::pass_back(const Dit::Gradients& made) {
-  messages_.send({"d.x", made.dx, place_.rank - 1, kActivationGradients});
-  messages_.send({"d.silu_c", made.dsilu_c, place_.rank - 1, kActivationGradients});
+  messages_.send({"d.x", made.dx, before(), kActivationGradients});
+  messages_.send({"d.silu_c", made.dsilu_c, before(), kActivationGradients});
 }
 
 }  // namespace ebb

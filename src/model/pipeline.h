@@ -48,6 +48,9 @@ class Boundaries {
   void pass_back(const Dit::Gradients& gradients);  // to the stage before
 
  private:
+  int before() const { return place_.in_stage(place_.stage() - 1); }
+  int behind() const { return place_.in_stage(place_.stage() + 1); }
+
   Builder& b_;
   Messages& messages_;
   const RankPlace& place_;

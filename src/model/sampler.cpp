@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "kernels/diffusion_tables.h"
 #include "model/dit.h"
+#include "model/slices.h"
 #include "program/ahead.h"
 
 namespace ebb {
@@ -27,12 +28,18 @@ class SamplerWriter {
       : config_(config),
         spec_(spec),
         specs_(parameters(config)),
+        parts_(parts_of(config, spec.place)),
         owners_(owners_by_name(specs_, spec)),
         b_(kSamplerProgram, device),
         messages_(b_, kSends),
         params_(b_, specs_, spec.storage, spec.weights_prefix,
-                [&](const ParamSpec& p) { return has(p, spec_.place.rank); }),
-        image_({spec.batch, config.channels, config.image_size, config.image_size}) {}
+                [&](const ParamSpec& p) { return !is_cut(p) && has(p, spec_.place.rank); }),
+        image_({spec.batch, config.channels, config.image_size, config.image_size}) {
+    for (const auto& [name, parts] : parts_) {
+      const ParamSpec& own = parts[spec.place.part()];
+      if (has(own, spec.place.rank)) params_.declare_part(b_, own);
+    }
+  }
 
   Program write() {
     const Buf x = b_.buffer(kSampleX, image_, Purpose::data);
@@ -68,13 +75,28 @@ class SamplerWriter {
     return by_name;
   }
 
-  // Whether a rank of the step has what is drawn with.
+  // Of each tensor of which ranks have parts, all of them.
+  using Parts = std::map<std::string, std::vector<ParamSpec>>;
+  static Parts parts_of(const DitConfig& config, RankPlace place) {
+    Parts all;
+    for (int part = 0; place.tensor > 1 && part < place.tensor; ++part) {
+      place.rank = place.of_part(part);
+      for (const ParamSpec& p : sliced_parameters(config, place)) {
+        if (p.slice.any()) all[p.name].push_back(p);
+      }
+    }
+    return all;
+  }
+  bool is_cut(const ParamSpec& p) const { return parts_.contains(p.name); }
+
+  // Whether a rank of the step has what is drawn with, or its part of it.
   bool has(const ParamSpec& p, int rank) const {
     const RankPlace& place = spec_.place;
-    if (place.stage_of(p.layer) != rank % place.pipe) return false;
+    if (place.stage_of(p.layer) != place.stage_of(rank)) return false;
     const bool of_owner =
         spec_.shard == Shard::weights || (spec_.shard == Shard::grads && spec_.averaged());
-    return !of_owner || !p.trained() || owners_.at(p.name) == rank;
+    if (!of_owner || !p.trained()) return true;
+    return place.group_of(owners_.at(p.name)) == place.group_of(rank);
   }
 
   // A layer's weights, to all ranks.
@@ -83,16 +105,29 @@ class SamplerWriter {
     const int n = place.ranks(), before = (place.rank + n - 1) % n, next = (place.rank + 1) % n;
     for (const ParamSpec& p : specs_) {
       if (!spec_.brings() || p.layer != layer) continue;
-      params_.bring(b_, messages_, p.name, {before, next, has(p, place.rank), has(p, next)});
+      const bool here = has(p, place.rank), there = has(p, next);
+      if (!is_cut(p)) {
+        params_.bring(b_, messages_, p.name, {before, next, here, there});
+        continue;
+      }
+      std::vector<Params::Part> parts;
+      for (const ParamSpec& part : parts_.at(p.name)) {
+        const int number = static_cast<int>(parts.size());
+        parts.push_back({part,
+                         {before, next, here && number == place.part(),
+                          there && number == place.part_of(next)}});
+      }
+      params_.bring_parts(b_, messages_, parts);
     }
   }
 
   // By buffer: whether the step keeps it in the file.
   std::vector<Home> homes() const {
     std::vector<Home> homes(b_.program().buffers.size(), kOnDevice);
-    for (const ParamSpec& spec : specs_) {
-      const Buf weight = params_.weight(spec.name);
+    for (const ParamSpec& whole : specs_) {
+      const Buf part = params_.part(whole.name), weight = part ? part : params_.weight(whole.name);
       if (!b_.program().buffer(weight).resident) continue;
+      const ParamSpec& spec = part ? parts_.at(whole.name)[spec_.place.part()] : whole;
       const bool average = b_.program().buffer(weight).purpose == Purpose::ema;
       const bool away =
           spec_.offload.covers(spec) && (average ? spec_.offload.state : spec_.offload.weights);
@@ -168,6 +203,7 @@ class SamplerWriter {
   const DitConfig& config_;
   const SamplerSpec& spec_;
   const std::vector<ParamSpec> specs_;
+  const Parts parts_;
   const std::map<std::string, int> owners_;
   Builder b_;
   Messages messages_;

@@ -32,7 +32,8 @@ struct SamplerSpec {
   bool averaged() const { return !weights_prefix.empty(); }
   // Whether every rank has to run it for any to draw.
   bool brings() const {
-    return place.pipe > 1 || shard == Shard::weights || (averaged() && shard != Shard::off);
+    return place.pipe > 1 || place.tensor > 1 || shard == Shard::weights ||
+           (averaged() && shard != Shard::off);
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "model/passes.h"
+#include "model/slices.h"
 #include "model/sums.h"
 #include "model/update.h"
 #include "program/ahead.h"
@@ -33,18 +34,20 @@ constexpr size_t kGroupSends = 6, kStageSends = 6;
 class StepWriter {
  public:
   StepWriter(const DitConfig& config, const StepSpec& spec, const Device& device)
-      : config_(config),
+      : config_(sliced(config, spec.place)),
         spec_(spec),
         choices_(scheduled(spec.choices, config)),
-        specs_(parameters(config)),
+        specs_(sliced_parameters(config, spec.place)),
         b_(kStepProgram, device),
         messages_(b_, spec.place.pipe > 1 ? kStageSends : kGroupSends),
         sums_(sums_of(b_, messages_, spec, specs_)),
         params_(b_, own_specs(), choices_.storage, "",
                 [&](const ParamSpec& p) { return lies_here(p); }),
-        passes_(b_, messages_, config, spec, choices_, params_),
-        update_(b_, config, spec, specs_, params_) {
+        peers_(b_, spec.place),
+        passes_(b_, messages_, config_, spec, choices_, params_),
+        update_(b_, config_, spec, specs_, params_) {
     b_.stack_lasting(choices_.layer_major);
+    if (spec.place.tensor > 1) params_.share_with(peers_);
   }
 
   Program write() {
@@ -129,6 +132,11 @@ class StepWriter {
             place.cuts.size());
     require(place.data == 1 || spec_.leaves > 0 || choices_.layer_major || !several || coded,
             "step: a chain of ranks in batch order");
+    require(place.tensor == 1 || !releases(), "step: release of parts of blocks");
+    require(place.tensor == 1 || choices_.storage.activation == DType::f32,
+            "step: sums of parts in 16 bits");
+    require(place.tensor == 1 || spec_.optimizer != Optimizer::adafactor,
+            "step: factored moments of parts");
     require(choices_.shard == Shard::off || spec_.group_lasso == 0,
             "step: structures whose tensors lie with several ranks");
     require(choices_.storage.label_rows == 0 ||
@@ -209,7 +217,10 @@ class StepWriter {
         body(spec, summed() ? sums_->whole(spec) : params_.gradient(b_, spec.name));
       }
     };
-    each([&](const ParamSpec& spec, Buf gradient) { update_.norm(spec, gradient); });
+    each([&](const ParamSpec& spec, Buf gradient) {
+      if (spec.of_all_heads) sum_heads(spec, gradient);
+      update_.norm(spec, gradient);
+    });
     clip();
     messages_.wait_for_sends();  // of weights, which are about to change
     each([&](const ParamSpec& spec, Buf gradient) {
@@ -219,8 +230,15 @@ class StepWriter {
     });
   }
 
+  // Of what the heads share, each rank has what its own have added.
+  void sum_heads(const ParamSpec& spec, Buf gradient) {
+    messages_.wait_for_send_of(gradient);
+    peers_.sum(spec.name, gradient);
+  }
+
   void clip() {
-    if (spec_.place.pipe > 1 || choices_.shard != Shard::off) sums_->share_norms(update_.norms());
+    if (spec_.place.pipe > 1 || spec_.place.tensor > 1 || choices_.shard != Shard::off)
+      sums_->share_norms(update_.norms());
     update_.clip();
   }
 
@@ -248,7 +266,7 @@ class StepWriter {
     sums_->share_loss(loss_);
   }
 
-  const DitConfig& config_;
+  const DitConfig config_;  // with what this rank has of each block
   const StepSpec& spec_;
   const Choices choices_;
   const std::vector<ParamSpec> specs_;
@@ -256,6 +274,7 @@ class StepWriter {
   Messages messages_;
   std::unique_ptr<Sums> sums_;
   Params params_;
+  TensorPeers peers_;
   Passes passes_;
   Update update_;
   Buf loss_, output_;  // what the host reads

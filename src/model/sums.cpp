@@ -14,12 +14,13 @@ Sums::Sums(Builder& b, Messages& messages, const StepSpec& step,
       messages_(messages),
       place_(step.place),
       shard_(step.choices.shard),
-      storage_(step.choices.storage),
-      owners_(owners(specs, step.place, step.choices.shard)) {
+      storage_(step.choices.storage) {
+  const std::vector<int> all = owners(specs, place_, shard_);
   size_t next = 0;
   for (const ParamSpec& spec : specs) {
-    if (spec.trained()) owner_[spec.name] = owners_[next++];
+    if (spec.trained()) owner_[spec.name] = all[next++];
   }
+  for (const NormSlot& slot : norm_slots(specs, place_, shard_)) norm_makers_.push_back(slot.rank);
 }
 
 Buf Sums::declare_whole(const ParamSpec& spec, Buf like) {
@@ -55,22 +56,22 @@ void Sums::share_loss(Buf loss) {
     if (!place_.last_group()) messages_.receive(on);
     if (!place_.first_group()) messages_.send(back);
   } else {
-    messages_.receive({"loss", loss, place_.rank + 1, kLosses});
+    messages_.receive({"loss", loss, place_.in_stage(stage + 1), kLosses});
   }
-  if (stage > 0) messages_.send({"loss", loss, place_.rank - 1, kLosses});
+  if (stage > 0) messages_.send({"loss", loss, place_.in_stage(stage - 1), kLosses});
 }
 
 void Sums::share_norms(Buf norms) {
-  // The tensors of a rank follow each other. Each message has a view of its own.
+  // Those of a rank follow each other. Each message has a view of its own.
   const auto part = [&](int rank) {
-    const auto first = std::find(owners_.begin(), owners_.end(), rank);
-    const auto count = std::count(owners_.begin(), owners_.end(), rank);
-    return count > 0 ? b_.view(norms, {count}, first - owners_.begin(), 0) : Buf{};
+    const auto first = std::find(norm_makers_.begin(), norm_makers_.end(), rank);
+    const auto count = std::count(norm_makers_.begin(), norm_makers_.end(), rank);
+    return count > 0 ? b_.view(norms, {count}, first - norm_makers_.begin(), 0) : Buf{};
   };
   const auto each_peer = [&](auto body) {
     for (int away = 1; away < place_.ranks(); ++away) {
       const int peer = (place_.rank + away) % place_.ranks();
-      if (!to_all() || peer / place_.pipe == place_.group()) body(peer);
+      if (!to_all() || place_.group_of(peer) == place_.group()) body(peer);
     }
   };
   std::vector<Message> coming;

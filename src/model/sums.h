@@ -67,8 +67,8 @@ class Sums {
  private:
   std::map<std::string, Buf> whole_;
   Whole on_whole_;
-  const std::vector<int> owners_;  // in the order of trained tensors
   std::map<std::string, int> owner_;
+  std::vector<int> norm_makers_;  // in the order of norm_slots()
 };
 
 // As the step asks for: a chain, a tree, or coded.

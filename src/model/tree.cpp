@@ -39,7 +39,7 @@ void Tree::climb(const ParamSpec& spec, Buf sum, int level) {
     is_whole(spec, sum);
     return;
   }
-  const int root_group = root(spec) / place_.pipe;
+  const int root_group = place_.group_of(root(spec));
   const bool adds = ((root_group ^ place_.group()) >> level & 1) == 0;
   if (!adds) return messages_.send({spec.name, sum, neighbour(level), kPartialSums});
   const Buf coming = b_.declare_numbered(

@@ -31,12 +31,15 @@ void Update::declare_state(const Own& own) {
 }
 
 void Update::declare(const Own& own) {
-  int64_t trained = 0;
   for (const ParamSpec& spec : specs_) {
-    if (spec.trained()) slots_[spec.name] = trained++;
+    if (spec.trained()) numbers_.emplace(spec.name, static_cast<uint32_t>(numbers_.size()));
+  }
+  for (const NormSlot& slot : norm_slots(specs_, spec_.place, spec_.choices.shard)) {
+    if (slot.part == spec_.place.part()) slots_[specs_[slot.spec].name] = norm_count_;
+    ++norm_count_;
   }
   declare_state(own);
-  norms_ = b_.buffer(kNorms, {trained}, Purpose::activation, DType::f64);
+  norms_ = b_.buffer(kNorms, {norm_count_}, Purpose::activation, DType::f64);
   clip_ = b_.buffer(kClip, {2});
   b_.output(norms_);
   b_.output(clip_);
@@ -53,13 +56,21 @@ void Update::catch_up(Buf y) {
   }
 }
 
-void Update::norm(const ParamSpec& spec, Buf gradient) {
-  b_.emit("norm." + spec.name, norm_op(spec, storage_, slots_.at(spec.name)), {gradient}, {norms_});
+// Parts of a tensor are rounded at random each in its own way.
+uint32_t Update::number(const ParamSpec& spec) const {
+  constexpr uint32_t kParts = 1u << 20;
+  const uint32_t number = numbers_.at(spec.name);
+  return spec.slice.any() ? number + kParts * static_cast<uint32_t>(spec_.place.part()) : number;
 }
 
-void Update::clip() {
-  b_.emit("clip", ClipScale{0, static_cast<int64_t>(slots_.size()), spec_.clip}, {norms_}, {clip_});
+// What ranks have alike counts once: the first of them says it.
+void Update::norm(const ParamSpec& spec, Buf gradient) {
+  const auto slot = slots_.find(spec.name);
+  if (slot == slots_.end()) return;
+  b_.emit("norm." + spec.name, norm_op(spec, storage_, slot->second), {gradient}, {norms_});
 }
+
+void Update::clip() { b_.emit("clip", ClipScale{0, norm_count_, spec_.clip}, {norms_}, {clip_}); }
 
 void Update::apply_at_once(const ParamSpec& spec, Buf gradient) {
   norm(spec, gradient);

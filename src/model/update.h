@@ -39,9 +39,7 @@ class Update {
 
  private:
   void apply(const ParamSpec& spec, Buf gradient, Buf clip);
-  uint32_t number(const ParamSpec& spec) const {
-    return static_cast<uint32_t>(slots_.at(spec.name));
-  }
+  uint32_t number(const ParamSpec& spec) const;
   std::vector<Buf> weight(const ParamSpec& spec) const;  // as it is stored
   void shrink(const ParamSpec& spec, std::vector<Buf> reads);
   void shrink_group(const ParamSpec& spec, Buf clip);
@@ -53,7 +51,9 @@ class Update {
   const Params& params_;
   const Storage& storage_;
   Buf norms_, clip_;
-  std::map<std::string, int64_t> slots_;           // of each trained tensor in norms
+  std::map<std::string, uint32_t> numbers_;        // of the trained tensors
+  int64_t norm_count_ = 0;                         // of all ranks' tensors
+  std::map<std::string, int64_t> slots_;           // in norms, of those that this rank makes
   std::map<std::string, std::vector<Buf>> state_;  // weight, moments, average of each tensor
   std::map<std::string, int64_t> updated_;         // tensors of each group of structures, so far
 };

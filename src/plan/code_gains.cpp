@@ -66,7 +66,8 @@ std::vector<CodeGain> code_gains(const DitConfig& config, const StepSpec& step,
                                  const Machine& machine) {
   const RankPlace& place = step.place;
   std::vector<CodeGain> gains;
-  if (place.data == 1 || place.pipe > 1 || step.leaves > 0 || !step.update) return gains;
+  if (place.data == 1 || place.pipe > 1 || place.tensor > 1 || step.leaves > 0 || !step.update)
+    return gains;
   const Played plain(config, step, {}, machine);
   for (const ExchangeCode& code : codes_to_allow()) {
     const Played coded(config, step, code, machine);

@@ -13,7 +13,14 @@ namespace {
 
 constexpr const char* kHint =
     "--ranks data=4: four that each take a quarter of the batch; --ranks pipe=4: four that each "
-    "have a quarter of the blocks";
+    "have a quarter of the blocks; --ranks tensor=4: four that each have a quarter of every block";
+
+int* member_of(Layout& layout, const std::string& name) {
+  return name == "data"     ? &layout.data
+         : name == "pipe"   ? &layout.pipe
+         : name == "tensor" ? &layout.tensor
+                            : nullptr;
+}
 
 }  // namespace
 
@@ -24,11 +31,11 @@ std::optional<Layout> parse_layout(const std::string& text, const std::string& w
   for (const std::string& part : split(text, ',')) {
     const size_t equals = part.find('=');
     const std::string name = part.substr(0, equals);
-    int* const member = name == "data" ? &layout.data : name == "pipe" ? &layout.pipe : nullptr;
+    int* const member = member_of(layout, name);
     if (equals == std::string::npos || member == nullptr || !seen.insert(name).second) {
       fail(Exit::usage,
-           fmt::format("{}: found '{}', wanted auto, data=N, pipe=N or both, as in "
-                       "data=2,pipe=4",
+           fmt::format("{}: found '{}', wanted auto, data=N, pipe=N, tensor=N or some of them, as "
+                       "in data=2,pipe=4",
                        where, printable(text)),
            kHint);
     }
@@ -39,7 +46,7 @@ std::optional<Layout> parse_layout(const std::string& text, const std::string& w
     }
     *member = static_cast<int>(count);
   }
-  if (layout.data * static_cast<int64_t>(layout.pipe) > kMostRanks) {
+  if (static_cast<double>(layout.data) * layout.pipe * layout.tensor > kMostRanks) {
     fail(Exit::usage, fmt::format("{}: found '{}', wanted {} ranks at most", where, printable(text),
                                   kMostRanks));
   }
@@ -62,9 +69,18 @@ int parse_sum(const std::string& text, const std::string& where) {
 }
 
 std::string layout_text(const Layout& layout) {
-  if (layout.pipe == 1) return fmt::format("data={}", layout.data);
-  if (layout.data == 1) return fmt::format("pipe={}", layout.pipe);
-  return fmt::format("data={},pipe={}", layout.data, layout.pipe);
+  std::string text;
+  const auto add = [&](const char* name, int count) {
+    if (count > 1) text += fmt::format("{}{}={}", text.empty() ? "" : ",", name, count);
+  };
+  add("data", layout.data);
+  add("pipe", layout.pipe);
+  add("tensor", layout.tensor);
+  return text.empty() ? "data=1" : text;
+}
+
+std::string layout_text(const RankPlace& place) {
+  return layout_text(Layout{place.data, place.pipe, place.tensor});
 }
 
 }  // namespace ebb

@@ -25,11 +25,10 @@ class Planner {
         machine_(machine),
         outside_(machine.outside_bytes + spec.data_bytes + spec.held_bytes +
                  (spec.step.place.alone() ? 0 : machine.peers_bytes)),
-        candidates_(spec.step.place.pipe > 1
-                        ? staged(spec.budget_bytes - outside_)
-                        : step_candidates(spec.config,
-                                          of_rank(spec.step, spec.step.place.ranks() - 1),
-                                          spec.decisions, machine)) {}
+        candidates_(is_staged() ? staged(spec.budget_bytes - outside_)
+                                : step_candidates(spec.config,
+                                                  of_rank(spec.step, spec.step.place.ranks() - 1),
+                                                  spec.decisions, machine)) {}
 
   // The fastest that fits, or the smallest.
   PlannedRun plan() const {
@@ -87,7 +86,7 @@ class Planner {
 
   // The least that any of them takes, and that the lanes hold.
   PlannedRun smallest() const {
-    const bool stages = spec_.step.place.pipe > 1;
+    const bool stages = is_staged();
     const std::vector<Candidate> least = stages ? staged(0) : std::vector<Candidate>();
     std::vector<const Candidate*> by_bytes;
     for (const Candidate& each : stages ? least : candidates_) by_bytes.push_back(&each);
@@ -117,6 +116,9 @@ class Planner {
     all.finish(made, machine_);
     return made;
   }
+
+  // Otherwise every rank has the whole model, and a profile of one tells of all.
+  bool is_staged() const { return spec_.step.place.pipe > 1 || spec_.step.place.tensor > 1; }
 
   std::vector<Candidate> staged(int64_t arena_bytes) const {
     return staged_candidates(spec_.config, of_rank(spec_.step, 0), spec_.decisions, machine_,

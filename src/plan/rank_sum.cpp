@@ -10,12 +10,21 @@ namespace {
 
 Program exchanges_of(const Program& program) {
   Program kept;
-  const std::vector<int64_t> repeats = program.repeats();
-  for (size_t i = 0; i < program.ops.size(); ++i) {
-    if (!std::holds_alternative<Exchange>(program.ops[i].params)) continue;
-    require(repeats[i] == 1, "plan: {} is in a loop", program.ops[i].name);
-    kept.ops.push_back(program.ops[i]);
+  const auto keep = [&](int begin, int end) {
+    for (int i = begin; i < end; ++i) {
+      const Op& op = program.ops[i];
+      if (std::holds_alternative<Exchange>(op.params)) kept.ops.push_back(op);
+    }
+    return static_cast<int>(kept.ops.size());
+  };
+  int next = 0;
+  for (const Loop& loop : program.loops) {
+    const int begin = keep(next, loop.begin);
+    const int end = keep(loop.begin, loop.end);
+    if (end > begin) kept.loops.push_back({begin, end, loop.count});
+    next = loop.end;
   }
+  keep(next, static_cast<int>(program.ops.size()));
   return kept;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "model/optimizer.h"
+#include "model/slices.h"
 #include "plan/profile.h"
 #include "plan/rank_time.h"
 #include "plan/stages.h"
@@ -106,18 +107,24 @@ class StagedSearch {
     const int64_t samples = largest_segment(c_.spec);
     const bool decided = c_.decisions.micro_batch.has_value();
     const auto segments = std::ssize(c_.spec.segments());
-    if (segments * micro_batch_count(samples, way.micro_batch) > kMostParts && !decided) return;
+    const bool stages = c_.spec.place.pipe > 1;
+    if (stages && !decided && segments * micro_batch_count(samples, way.micro_batch) > kMostParts) {
+      return;
+    }
     const std::vector<KeepSet> options =
         c_.decisions.keep ? std::vector<KeepSet>{*c_.decisions.keep}
-                          : keep_options(c_.config, micro_batches(samples, way.micro_batch)[0].size,
+                          : keep_options(sliced(c_.config, c_.spec.place),
+                                         micro_batches(samples, way.micro_batch)[0].size,
                                          way.storage.activation, c_.machine);
     std::vector<KeepSet> keep(c_.config.depth());
     std::vector<RankScript> scripts;
     Candidate made;
     for (int s = 0; s < c_.spec.place.pipe; ++s) {
       StepSpec spec = c_.spec;
-      // The last group has no fewer samples than any other.
-      spec.place.rank = (spec.place.data - 1) * spec.place.pipe + s;
+      // The last group has no fewer samples than any other, and the last part of a block no fewer
+      // heads.
+      spec.place.rank = spec.place.ranks() - 1;
+      spec.place.rank = spec.place.in_stage(s);
       spec.place.cuts = cuts;
       const auto written = [&](const KeepSet& kept) {
         const int64_t end = spec.place.end_block(c_.config.depth());
@@ -135,7 +142,8 @@ class StagedSearch {
       const Program program = written(*chosen);
       made.bytes = std::max(made.bytes, arena_bytes_of(program));
       made.own_bytes = std::max(made.own_bytes, own_bytes_of(program));
-      scripts.push_back(script_of(spec.place.data == 1 ? program : of_one_group(spec), c_.machine));
+      scripts.push_back(of_one_part(
+          script_of(spec.place.data == 1 ? program : of_one_group(spec), c_.machine), spec.place));
     }
     made.choices = std::move(way);
     made.choices.schedule = plain_schedule(keep);
@@ -150,10 +158,36 @@ class StagedSearch {
     const int groups = spec.place.data;
     spec.batch = spec.share().count;
     spec.leaves /= groups;
-    spec.place.rank = spec.place.stage();
+    spec.place.rank = spec.place.at(0, spec.place.stage());
     spec.place.data = 1;
     spec.choices.shard = Shard::off;
     return write_step(c_.config, spec, *c_.machine.device);
+  }
+
+  // As if there were no ranks with other parts, which are alike: what comes from them takes its
+  // time.
+  RankScript of_one_part(RankScript script, const RankPlace& place) const {
+    if (place.tensor == 1) return script;
+    RankScript made;
+    std::vector<int32_t> kept(script.messages.size(), -1);
+    for (size_t i = 0; i < kept.size(); ++i) {
+      RankMessage message = script.messages[i];
+      if (place.part_of(message.peer) != place.part()) continue;
+      message.peer = place.stage_of(message.peer);
+      kept[i] = static_cast<int32_t>(made.messages.size());
+      made.messages.push_back(std::move(message));
+    }
+    for (RankStep step : script.steps) {
+      if (step.message >= 0 && kept[step.message] < 0) {
+        const RankMessage& message = script.messages[step.message];
+        if (step.kind != RankStep::Kind::wait || message.sends) continue;
+        step = {c_.machine.link.seconds(message.bytes)};
+      } else if (step.message >= 0) {
+        step.message = kept[step.message];
+      }
+      made.steps.push_back(step);
+    }
+    return made;
   }
 
   // If packing leaves no gap.
@@ -189,6 +223,10 @@ std::vector<Candidate> staged_candidates(const DitConfig& config, const StepSpec
          fmt::format("--ranks pipe={}: more stages than the model's {} blocks", spec.place.pipe,
                      config.depth()),
          "each stage has at least one block");
+  }
+  if (const std::string why = cannot_slice(config, spec.place.tensor); !why.empty()) {
+    fail(Exit::usage, fmt::format("--ranks tensor={}: {}", spec.place.tensor, why),
+         "each rank has at least one head and one column of the MLP of every block that has them");
   }
   check_decisions(decisions, config, spec);
   return StagedSearch({config, spec, decisions, machine}, arena_bytes).find();

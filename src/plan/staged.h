@@ -1,5 +1,5 @@
-// Ways to carry out a step as a pipeline: where the blocks are cut into stages, how large
-// micro-batches are, and what each stage computes again.
+// Ways to carry out a step whose ranks have not all of the model: where the blocks are cut into
+// stages, how large micro-batches are, and what each stage computes again.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@ namespace ebb {
 
 // Worth trying within so many bytes of every rank's arena, fastest first: each stage keeps as much
 // as it can. Where nothing fits: what takes least. Fails with Exit::usage where there are more
-// stages than blocks.
+// stages than blocks, or more parts of a block than heads.
 std::vector<Candidate> staged_candidates(const DitConfig& config, const StepSpec& spec,
                                          const Decisions& decisions, const Machine& machine,
                                          int64_t arena_bytes);

@@ -15,9 +15,10 @@ const std::vector<Technique>& techniques() {
   static const std::vector<Technique> kTechniques = {
       exchange_technique(),  recompute_technique(),   micro_batches_technique(),
       order_technique(),     release_technique(),     offload_technique(),
-      shard_technique(),     stage_order_technique(), precision_technique(),
-      gradients_technique(), galore_technique(),      moments_technique(),
-      average_technique(),   label_rows_technique(),  optimizer_technique()};
+      shard_technique(),     stage_order_technique(), tensor_technique(),
+      precision_technique(), gradients_technique(),   galore_technique(),
+      moments_technique(),   average_technique(),     label_rows_technique(),
+      optimizer_technique()};
   return kTechniques;
 }
 
@@ -42,14 +43,42 @@ void check_decisions_with_tree(const Decisions& d, const StepSpec& spec) {
   }
 }
 
+// The same where ranks have parts of blocks.
+void check_decisions_with_parts(const Decisions& d, const StepSpec& spec) {
+  const auto contradicts = [&](const std::string& one, const char* why, const char* instead) {
+    fail(Exit::usage,
+         fmt::format("{} contradicts --ranks {}: {}", one, layout_text(spec.place), why), instead);
+  };
+  if (d.release.value_or(false)) {
+    contradicts("--release on",
+                "of a tensor that ranks have parts of none knows the norm by itself",
+                "leave --release out");
+  }
+  if (d.activation.value_or(DType::f32) != DType::f32) {
+    contradicts("--precision in 16 bits", "each rank would round its part of every sum",
+                "leave --precision out, or give --ranks pipe=N");
+  }
+  if (d.exchange && d.exchange->any()) {
+    contradicts("--exchange " + exchange_text(*d.exchange),
+                "what is not sent of a part would be another tensor for another number of parts",
+                "leave --exchange out, or give --ranks data=N");
+  }
+  if (d.galore_rank.value_or(0) != 0) {
+    contradicts("--galore", "directions of a part are not those of the whole matrix",
+                "leave --galore out, or give --ranks data=N --shard grads");
+  }
+  if (spec.optimizer == Optimizer::adafactor) {
+    contradicts("--optimizer adafactor", "its moments are means over whole rows and columns",
+                "give --optimizer adamw or lion, or --ranks pipe=N");
+  }
+}
+
 // What does not go together over ranks, by both names.
 void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
   const auto contradicts = [&](const std::string& one, const std::string& why,
                                const std::string& instead) {
     fail(Exit::usage,
-         fmt::format("{} contradicts --ranks {}: {}", one,
-                     layout_text({spec.place.data, spec.place.pipe}), why),
-         instead);
+         fmt::format("{} contradicts --ranks {}: {}", one, layout_text(spec.place), why), instead);
   };
   const bool shards = d.shard.value_or(Shard::off) != Shard::off;
   if (shards && spec.place.data == 1) {
@@ -64,6 +93,7 @@ void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
          "leave --stage-order out, or give --ranks pipe=N");
   }
   if (spec.place.alone()) return;
+  if (spec.place.tensor > 1) check_decisions_with_parts(d, spec);
   if (spec.place.pipe > 1 && d.layer_major.value_or(false)) {
     contradicts("--order layer", "a stage takes micro-batches in turn, forward and backward",
                 "leave --order out");

@@ -60,6 +60,7 @@ struct AllowWord {
   bool of_update = false, of_average = false;  // of no use without one
   bool way_out = true;                         // worth naming where a budget cannot hold
   bool of_adamw = false;                       // contradicts other optimizers
+  bool of_parts = true;                        // of use where ranks have parts of blocks
 };
 
 struct Technique {

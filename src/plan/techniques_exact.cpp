@@ -101,7 +101,8 @@ Technique release_technique() {
     for (const bool release : {false, true}) {
       if (c.decisions.release.value_or(release) != release) continue;
       if (release && (!c.spec.update || (several && !before.layer_major))) continue;
-      if (release && (c.spec.place.pipe > 1 || c.spec.leaves > 0)) continue;
+      const bool parts = c.spec.place.pipe > 1 || c.spec.place.tensor > 1 || c.spec.leaves > 0;
+      if (release && parts) continue;
       if (release && before.storage.exchange.any()) continue;
       // Without release the order of layers only takes memory, but for ranks and trees of sums.
       const bool asked =
@@ -208,6 +209,17 @@ Technique stage_order_technique() {
   };
   t.setting = [](const DitConfig&, const StepSpec& spec) {
     return spec.choices.late_matrices ? "ZB-H1" : "";
+  };
+  t.of_ranks = true;
+  return t;
+}
+
+// Ranks that have parts of the same blocks. Their sums are added in another order than one rank's.
+Technique tensor_technique() {
+  Technique t{"parts of blocks", Exactness::rounding, "ranks"};
+  t.setting = [](const DitConfig&, const StepSpec& spec) -> std::string {
+    const int parts = spec.place.tensor;
+    return parts > 1 ? fmt::format("heads, MLP and modulation over {}", parts) : "";
   };
   t.of_ranks = true;
   return t;

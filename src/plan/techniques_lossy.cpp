@@ -55,10 +55,11 @@ Technique stored_as(const char* name, const char* flag, const char* help,
 }  // namespace
 
 Technique precision_technique() {
-  Technique t =
-      stored_as("mixed precision", "precision", "how activations and working weights are stored",
-                {{"bf16"}, {"fp16", false, false, false}}, kPrecisions, &Decisions::activation,
-                &Storage::activation, [](const StepSpec&) { return true; });
+  Technique t = stored_as(
+      "mixed precision", "precision", "how activations and working weights are stored",
+      {{"bf16", false, false, true, false, false}, {"fp16", false, false, false, false, false}},
+      kPrecisions, &Decisions::activation, &Storage::activation,
+      [](const StepSpec& spec) { return spec.place.tensor == 1; });
   t.rows = [](int64_t) -> std::vector<ComparedRow> {
     return {{"bf16", {{"precision", "bf16"}}, "activations and working weights"},
             {"fp16", {{"precision", "fp16"}}, "activations; the loss is scaled"}};
@@ -109,7 +110,8 @@ Technique exchange_technique() {
   };
   t.offer = [](const Choices& before, const SearchCase& c) {
     std::vector<ExchangeCode> codes = {{}};
-    const bool can = c.spec.update && c.spec.place.data > 1 && c.spec.leaves == 0;
+    const RankPlace& place = c.spec.place;
+    const bool can = c.spec.update && place.data > 1 && place.tensor == 1 && c.spec.leaves == 0;
     for (const auto& [word, code] : kAllowedCodes) {
       if (can && c.decisions.allows(word)) codes.push_back(*parse_exchange(code));
     }
@@ -173,7 +175,7 @@ Technique galore_technique() {
               "galore",
               "auto|on|RANK|off",
               "moments of so many directions of a matrix's gradient; on: a quarter of the width",
-              {{"galore", true, false, true, true}}};
+              {{"galore", true, false, true, true, false}}};
   t.decide = [](Decisions& d, const std::string& word, const std::string& where) {
     constexpr int64_t kMost = 1 << 20;
     d.galore_rank = std::nullopt;
@@ -197,7 +199,8 @@ Technique galore_technique() {
   t.offer = [](const Choices& before, const SearchCase& c) {
     std::vector<int64_t> ranks = {0};
     const int64_t usual = usual_rank(c.config);
-    const bool can = c.spec.update && c.spec.optimizer == Optimizer::adamw && usual > 0;
+    const bool can = c.spec.update && c.spec.optimizer == Optimizer::adamw && usual > 0 &&
+                     c.spec.place.tensor == 1;
     if (can && c.decisions.allows("galore")) ranks.push_back(usual);
     std::optional<int64_t> decided = c.decisions.galore_rank;
     if (decided.value_or(0) != 0) decided = checked_rank(*decided, c.config);

@@ -199,12 +199,19 @@ class Walk {
     }
   }
 
-  // Whether two have bytes in common. Views that move along in a loop may have all.
+  // Whether two have bytes in common. Views that move along in a loop may have all, but for those
+  // that have different parts of the same stride.
   bool meet(Buf a, Buf b) const {
     if (program_.root(a) != program_.root(b)) return false;
     const Buffer &x = program_.buffer(a), &y = program_.buffer(b);
-    if (!x.is_view() || !y.is_view() || x.view.stride != 0 || y.view.stride != 0) return true;
-    return x.view.offset < y.view.offset + y.bytes() && y.view.offset < x.view.offset + x.bytes();
+    if (!x.is_view() || !y.is_view() || x.view.stride != y.view.stride) return true;
+    const int64_t stride = x.view.stride;
+    const auto begin = [&](const Buffer& view) {
+      return stride > 0 ? view.view.offset % stride : view.view.offset;
+    };
+    const int64_t x_end = begin(x) + x.bytes(), y_end = begin(y) + y.bytes();
+    if (stride > 0 && std::max(x_end, y_end) > stride) return true;
+    return begin(x) < y_end && begin(y) < x_end;
   }
 
   void find_last_uses() {

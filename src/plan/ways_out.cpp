@@ -35,6 +35,7 @@ std::vector<WayOut> lossy_ways_out(const RunSpec& spec, const Machine& machine) 
     if (!word.way_out || spec.decisions.allows(word.word)) continue;
     if ((word.of_update && !spec.step.update) || (word.of_average && !spec.step.ema)) continue;
     if (word.of_adamw && spec.step.optimizer != Optimizer::adamw) continue;
+    if (!word.of_parts && spec.step.place.tensor > 1) continue;
     RunSpec more = spec;
     more.decisions.allowed.insert(word.word);
     all.decisions.allowed.insert(word.word);
@@ -109,7 +110,8 @@ DitConfig thinned(DitConfig config, double share, int64_t panel) {
 // looks find it; planning must stay quick.
 std::optional<double> pruned_share(const RunSpec& spec, const PlannedRun& unpruned,
                                    const Machine& machine) {
-  if (!spec.step.update) return std::nullopt;
+  // What is left of a block might be less than one head for each of its ranks.
+  if (!spec.step.update || spec.step.place.tensor > 1) return std::nullopt;
   const int64_t panel = machine.device->panel();
   const auto params = static_cast<double>(parameter_count(spec.config));
   struct Look {

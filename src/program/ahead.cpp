@@ -79,7 +79,7 @@ class Ahead {
           from = std::max({group, from, free_from[old_.root(op.writes[0]).id]});
           begun_at_[from].push_back(i);
         } else {
-          from = i + 1;
+          from = behind(i);
         }
       }
       for (const auto* list : {&op.reads, &op.writes, &op.updates}) {

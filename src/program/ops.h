@@ -232,6 +232,16 @@ struct Repeat {
   double flops() const { return 0; }
 };
 
+// x (R, K) -> y (R, N): columns [from, from + n) of x are columns [to, to + n) of y, of which the
+// others stay as they are
+struct CopyColumns {
+  static constexpr const char* kName = "copy_columns";
+  int64_t R, K, N, n, from, to;
+  DType type = DType::f32;
+  Repeat measured_as() const { return {R * n}; }
+  double flops() const { return 0; }
+};
+
 // -> x (n) = 0
 struct Zero {
   static constexpr const char* kName = "zero";
@@ -433,17 +443,16 @@ struct Exchange {
   double flops() const { return 0; }
 };
 
-using OpParams =
-    std::variant<TakeSamples, ReadSamples, FillNormal, DrawTimes, DropLabels, Diffuse, FillTime,
-                 Patchify, Unpatchify, UnpatchifyBackward, AddPositions, TimeEmbed, LabelEmbed,
-                 LabelEmbedBackward, LabelRowsBackward, AddLabelRows, LabelRowsNorm,
-                 LabelRowsUpdate, LabelRowsCatchUp, Linear, LinearBackwardInput,
-                 LinearBackwardParams, Silu, SiluBackward, Gelu, Add, AddTo, Repeat, Zero, AdaLN,
-                 AdaLNBackward, AddGated, AddGatedBackward, QkNorm, QkNormBackward, Attention,
-                 AttentionBackward, DdpmLoss, FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW,
-                 Lion, Adafactor, GaloreAdamW, StructureSquares, Shrink, LabelsAndNull, Guide,
-                 DiffusionStep, FlowStep, ColumnSums, EncodeBf16, EncodeBf16Feedback, AddBf16,
-                 EncodeInt8, AddInt8, EncodeTopK, AddTopK, PowerProject, Orthonormalize, PowerBack,
-                 PowerSum, PowerKeep, GateCodes, SignEncode, SignAdd, Transfer, Exchange>;
+using OpParams = std::variant<
+    TakeSamples, ReadSamples, FillNormal, DrawTimes, DropLabels, Diffuse, FillTime, Patchify,
+    Unpatchify, UnpatchifyBackward, AddPositions, TimeEmbed, LabelEmbed, LabelEmbedBackward,
+    LabelRowsBackward, AddLabelRows, LabelRowsNorm, LabelRowsUpdate, LabelRowsCatchUp, Linear,
+    LinearBackwardInput, LinearBackwardParams, Silu, SiluBackward, Gelu, Add, AddTo, Repeat,
+    CopyColumns, Zero, AdaLN, AdaLNBackward, AddGated, AddGatedBackward, QkNorm, QkNormBackward,
+    Attention, AttentionBackward, DdpmLoss, FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW,
+    Lion, Adafactor, GaloreAdamW, StructureSquares, Shrink, LabelsAndNull, Guide, DiffusionStep,
+    FlowStep, ColumnSums, EncodeBf16, EncodeBf16Feedback, AddBf16, EncodeInt8, AddInt8, EncodeTopK,
+    AddTopK, PowerProject, Orthonormalize, PowerBack, PowerSum, PowerKeep, GateCodes, SignEncode,
+    SignAdd, Transfer, Exchange>;
 
 }  // namespace ebb

@@ -129,6 +129,10 @@ Signature of(const AddTo& op) { return {{f32("x", {op.n})}, {}, {f32("y", {op.n}
 
 Signature of(const Repeat& op) { return {{f32("x", {op.n})}, {f32("y", {2 * op.n})}, {}}; }
 
+Signature of(const CopyColumns& op) {
+  return {{typed(op.type, "x", {op.R, op.K})}, {typed(op.type, "y", {op.R, op.N})}, {}};
+}
+
 Signature of(const Zero& op) { return {{}, {typed(op.type, "x", {op.n})}, {}}; }
 
 // ---- normalisation and modulation --------------------------------------------------------------

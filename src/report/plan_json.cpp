@@ -87,7 +87,7 @@ std::string report_json(const PlanReport& r) {
     j["blocks"].push_back({{"recompute", block.keep.recomputed()}, {"forwards", block.forwards}});
   }
   if (!r.ranks.empty()) {
-    j["layout"] = layout_text({r.place.data, r.place.pipe});
+    j["layout"] = layout_text(r.place);
     j["ranks"] = ranks_json(r);
     j["codes"] = codes_json(r);
   }

@@ -148,9 +148,9 @@ std::string codes_text(const std::vector<CodeGain>& codes) {
 // Ranks that take the same stand in one row.
 std::string ranks_text(const PlanReport& r) {
   if (r.ranks.empty()) return "";
-  std::string text = fmt::format(
-      "  {:<12} {:>12} {:>12}   {} of {}: the table above is rank {}'s\n", "rank", "process",
-      "sends a step", r.ranks.size(), layout_text({r.place.data, r.place.pipe}), r.place.rank);
+  std::string text =
+      fmt::format("  {:<12} {:>12} {:>12}   {} of {}: the table above is rank {}'s\n", "rank",
+                  "process", "sends a step", r.ranks.size(), layout_text(r.place), r.place.rank);
   for (size_t i = 0; i < r.ranks.size();) {
     const RankBytes& each = r.ranks[i];
     size_t end = i + 1;

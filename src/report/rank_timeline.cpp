@@ -229,6 +229,9 @@ class Picture {
 
 std::string row_name(const RankPlace& place, const DitConfig& config) {
   std::string name = fmt::format("rank {}", place.rank);
+  if (place.tensor > 1) {
+    name += fmt::format(", part {} of {}", place.part() + 1, place.tensor);
+  }
   if (place.pipe == 1) return name;
   if (place.data > 1) name += fmt::format(", group {}", place.group());
   return name +
@@ -238,7 +241,7 @@ std::string row_name(const RankPlace& place, const DitConfig& config) {
 std::string title_of(const std::string& model, const DitConfig& config, const PlannedRun& planned) {
   const RankPlace& place = planned.step.place;
   std::string title = fmt::format("{}, batch {}", model, planned.step.batch);
-  if (!place.alone()) title += ", --ranks " + layout_text({place.data, place.pipe});
+  if (!place.alone()) title += ", --ranks " + layout_text(place);
   if (planned.step.leaves > 0) title += fmt::format(" --sum tree:{}", planned.step.leaves);
   if (place.data > 1 && planned.step.leaves == 0) title += " --sum chain";
   if (place.pipe > 1) {

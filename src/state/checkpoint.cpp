@@ -274,10 +274,10 @@ void load_state(const SafetensorsReader& file, State& state, const DitConfig& co
            tensor.purpose == Purpose::ema ? "a file without EMA needs --weights raw"
                                           : "the file is of another model");
     }
-    if (entry->shape != tensor.shape) {
+    if (entry->shape != tensor.whole_shape()) {
       fail(Exit::disk,
            fmt::format("{}: {} has shape {}, wanted {}", where, tensor.name,
-                       shape_text(entry->shape), shape_text(tensor.shape)),
+                       shape_text(entry->shape), shape_text(tensor.whole_shape())),
            "the file is of another model");
     }
     if (tensor.is_mask()) {
@@ -285,7 +285,9 @@ void load_state(const SafetensorsReader& file, State& state, const DitConfig& co
       continue;
     }
     state.fill(tensor, [&](float* values, int64_t first, int64_t count) {
-      file.read_f32_part(*entry, first, values, count);
+      tensor.slice.each_run(first, count, [&](int64_t whole, int64_t own, int64_t n) {
+        file.read_f32_part(*entry, whole, values + own - first, n);
+      });
     });
   }
   load_unsent(file, state, config);

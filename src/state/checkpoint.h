@@ -58,7 +58,8 @@ std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::pa
 // Writes weights, EMA and moments, as fp32 whatever they are stored as: one file, with the same
 // bytes for any number of ranks. Over ranks it is collective: rank 0 writes, and the others supply
 // what they own. Where it fails on one, nothing is left and every rank throws the same; if a rank
-// is lost meanwhile, that is Exit::peer. A rank takes kSavingBytes of heap for pieces of tensors.
+// is lost meanwhile, that is Exit::peer. A rank takes kSavingBytes of heap for pieces of tensors,
+// and rank 0 one piece more, or a row, where ranks have columns of one.
 inline constexpr int64_t kSavingBytes = kPiecesBytes;
 void save_checkpoint(const std::filesystem::path& path, const CheckpointInfo& info,
                      const State& state, const StateRanks* ranks = nullptr);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/float16.h"
+#include "model/slices.h"
 
 namespace ebb {
 
@@ -14,6 +15,7 @@ namespace {
 
 StateTensor described(const ParamSpec& param, const StateBuffer& b) {
   StateTensor tensor{b.prefix + param.name, param.layer, b.purpose, b.shape, b.type, b.coding, {}};
+  tensor.slice = param.slice;
   if (param.sparse()) {
     tensor.matrix = param.shape;
     tensor.left = param.left;
@@ -35,8 +37,7 @@ void each_of_exchange(const ParamSpec& param, const StepSpec& spec, Each each) {
 
 // Each buffer that is a tensor by itself, in the order of files.
 template <typename Each>
-void each_state_buffer(const DitConfig& config, const StepSpec& spec, Each each) {
-  const std::vector<ParamSpec> params = parameters(config);
+void each_state_buffer(const std::vector<ParamSpec>& params, const StepSpec& spec, Each each) {
   for (const bool weights : {true, false}) {
     for (const ParamSpec& param : params) {
       for (const StateBuffer& b : state_of(param, spec, spec.choices.storage)) {
@@ -52,7 +53,7 @@ void each_state_buffer(const DitConfig& config, const StepSpec& spec, Each each)
 
 std::vector<StateTensor> state_tensors(const DitConfig& config, const StepSpec& spec) {
   std::vector<StateTensor> tensors;
-  each_state_buffer(config, spec, [&](const ParamSpec& param, const StateBuffer& b) {
+  each_state_buffer(parameters(config), spec, [&](const ParamSpec& param, const StateBuffer& b) {
     tensors.push_back(described(param, b));
   });
   return tensors;
@@ -61,7 +62,8 @@ std::vector<StateTensor> state_tensors(const DitConfig& config, const StepSpec& 
 State::State(const Plan& plan, RunMemory& memory, const DitConfig& config, const StepSpec& spec)
     : plan_(plan), memory_(memory), groups_(spec.place.data) {
   const Program& program = plan.program;
-  each_state_buffer(config, spec, [&](const ParamSpec& param, const StateBuffer& b) {
+  const std::vector<ParamSpec> params = sliced_parameters(config, spec.place);
+  each_state_buffer(params, spec, [&](const ParamSpec& param, const StateBuffer& b) {
     StateTensor tensor = described(param, b);
     tensor.values = program.find(tensor.name);
     if (!tensor.values) return;
@@ -156,14 +158,24 @@ void State::read(const StateTensor& t, int64_t first, float* values, int64_t cou
         }
       });
       return;
-    case DType::u8:
-      in_parts(count, [&](int64_t at, int64_t n) {
+    case DType::u8: {
+      const auto decoded = [&](int64_t from, float* to, int64_t n) {
         CodedPart part;
-        get(t.values, first + at, part.codes, n);
-        get(t.beside, (first + at) / kMomentBlock, part.scales, block_count(n));
-        decode(part, values + at, n, t.coding == Coding::second_moment);
-      });
+        get(t.values, from, part.codes, n);
+        get(t.beside, from / kMomentBlock, part.scales, block_count(n));
+        decode(part, to, n, t.coding == Coding::second_moment);
+      };
+      const int64_t into = first % kMomentBlock;  // the block that it begins in
+      const int64_t head = into == 0 ? 0 : std::min(count, kMomentBlock - into);
+      if (head > 0) {
+        float block[kMomentBlock];
+        decoded(first - into, block, into + head);
+        std::copy_n(block + into, head, values);
+      }
+      in_parts(count - head,
+               [&](int64_t at, int64_t n) { decoded(first + head + at, values + head + at, n); });
       return;
+    }
     default:
       throw Bug("state: " + t.name + " is stored as " + dtype_name(t.type));
   }

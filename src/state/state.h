@@ -26,7 +26,9 @@ struct StateTensor {
   Shape matrix = {};
   int64_t left = 0;
   Buf mask = {};
+  Slice slice = {};  // of the tensor that files have, where ranks have parts of it
 
+  const Shape& whole_shape() const { return slice.any() ? slice.whole : shape; }
   int64_t count() const { return element_count(shape); }
   // Of the exchange of gradients: what that means is a matter of the ranks.
   bool of_exchange() const { return purpose == Purpose::exchange; }
@@ -61,15 +63,14 @@ class State {
   int groups() const { return groups_; }  // that take shares of a batch
   const StateTensor& at(const std::string& name) const;
 
-  // A part begins at a multiple of kMomentBlock.
+  // What is written begins at a multiple of kMomentBlock.
   void read(const StateTensor& tensor, int64_t first, float* values, int64_t count) const;
   void write(const StateTensor& tensor, int64_t first, const float* values, int64_t count);
 
   // Bytes [offset, offset + count) of the buffer that has its name, as they are.
   void read_stored(const StateTensor& tensor, int64_t offset, void* bytes, int64_t count) const;
 
-  // Bytes [offset, offset + count) of what files have of it. A part of numbers begins at a multiple
-  // of kMomentBlock of them.
+  // Bytes [offset, offset + count) of what files have of it, of a part of a tensor its own numbers.
   void read_as_filed(const StateTensor& tensor, int64_t offset, void* bytes, int64_t count) const;
   // The same of a mask.
   void read_mask(const StateTensor& tensor, int64_t offset, uint8_t* bytes, int64_t count) const;

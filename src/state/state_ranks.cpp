@@ -18,7 +18,7 @@ OwnerOf owners_of(const DitConfig& config, const StepSpec& step) {
   std::map<std::string, Owners> by_name;
   size_t trained = 0;
   for (const ParamSpec& param : params) {
-    const int has = first.stage_of(param.layer);
+    const int has = first.at(0, first.stage_of(param.layer));
     const int owner = param.trained() ? by_number[trained++] : has;
     // Every group has the weights, unless they lie with their owner, as the lower half of split
     // ones does.

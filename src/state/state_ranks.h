@@ -9,7 +9,8 @@
 
 namespace ebb {
 
-// The rank that supplies a tensor, as files name it: it has all of it.
+// The rank that supplies a tensor, as files name it: it has all of it. Where ranks have parts of
+// it: the one with the first, and those with the others are the next ones.
 using OwnerOf = std::function<int(const std::string& tensor)>;
 
 // By the ranks' place in the step: what rank 0 has is its own to supply, all else its owner's.

@@ -11,6 +11,7 @@
 #include "comm/agreement.h"
 #include "machine/process.h"
 #include "model/optimizer.h"
+#include "model/slices.h"
 #include "sample/shared_drawing.h"
 #include "state/unsent.h"
 #include "train/rank_seconds.h"
@@ -151,14 +152,13 @@ bool TrainingRun::updates_early() const {
 
 // The first tensor whose gradient is not finite, or the loss.
 std::string TrainingRun::first_not_finite() const {
-  std::vector<std::string> trained;
-  for (const ParamSpec& spec : parameters(o_.config)) {
-    if (spec.trained()) trained.push_back(spec.name);
-  }
-  std::vector<double> squares(trained.size());
+  const StepSpec& step = planned_.step;
+  const std::vector<ParamSpec> specs = sliced_parameters(o_.config, step.place);
+  const std::vector<NormSlot> slots = norm_slots(specs, step.place, step.choices.shard);
+  std::vector<double> squares(slots.size());
   session_.step().get<double>(kNorms, squares);
-  for (size_t i = 0; i < trained.size(); ++i) {
-    if (!std::isfinite(squares[i])) return "the gradient of " + trained[i];
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (!std::isfinite(squares[i])) return "the gradient of " + specs[slots[i].spec].name;
   }
   return "the loss";
 }

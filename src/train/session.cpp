@@ -56,13 +56,29 @@ void Session::start_sparse(const ParamSpec& spec, const std::string& name, uint6
   flush();
 }
 
+// The starting values that the whole tensor has there; they are made four at a time.
+void Session::start_slice(const StateTensor& tensor, const ParamSpec& spec, uint64_t seed,
+                          const Values& values) {
+  constexpr int64_t kFour = 4, kPart = 256;
+  float part[kPart + kFour];
+  const auto start = [&](int64_t whole, int64_t own, int64_t count) {
+    for (int64_t done = 0; done < count; done += kPart) {
+      const int64_t n = std::min(kPart, count - done), skipped = (whole + done) % kFour;
+      initialise_part(part, whole + done - skipped, n + skipped, spec, seed, config_);
+      std::copy_n(part + skipped, n, values.to + own - values.first + done);
+    }
+  };
+  tensor.slice.each_run(values.first, values.count, start);
+}
+
 void Session::initialise(uint64_t seed) {
   const auto start = [&](const ParamSpec& spec, const std::string& name) {
     const StateTensor* tensor = state_.find(name);
     if (tensor == nullptr) return;  // another rank's
     if (spec.sparse()) return start_sparse(spec, name, seed);
     state_.fill(*tensor, [&](float* values, int64_t first, int64_t count) {
-      initialise_part(values, first, count, spec, seed, config_);
+      if (!tensor->slice.any()) return initialise_part(values, first, count, spec, seed, config_);
+      start_slice(*tensor, spec, seed, {values, first, count});
     });
   };
   for (const ParamSpec& spec : parameters(config_)) {

@@ -58,6 +58,12 @@ class Session {
 
  private:
   void choose_left(const ParamSpec& spec, uint64_t seed);
+  struct Values {
+    float* to;
+    int64_t first, count;
+  };
+  void start_slice(const StateTensor& tensor, const ParamSpec& spec, uint64_t seed,
+                   const Values& values);
   void start_sparse(const ParamSpec& spec, const std::string& name, uint64_t seed);
 
   const DitConfig& config_;

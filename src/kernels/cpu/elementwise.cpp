@@ -57,6 +57,16 @@ void run(const Repeat& op, const Call& call) {
   }
 }
 
+void run(const CopyColumns& op, const Call& call) {
+  const int64_t size = dtype_bytes(op.type);
+  parallel_range(op.R, 1, op.n, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      std::memcpy(call.writes[0] + (i * op.N + op.to) * size,
+                  call.reads[0] + (i * op.K + op.from) * size, op.n * size);
+    }
+  });
+}
+
 void run(const Zero& op, const Call& call) {
   const int64_t size = dtype_bytes(op.type);
   parallel_range(op.n, 4096, 1, [&](int64_t begin, int64_t end) {

@@ -34,6 +34,7 @@ void run(const Gelu& op, const Call& call);
 void run(const Add& op, const Call& call);
 void run(const AddTo& op, const Call& call);
 void run(const Repeat& op, const Call& call);
+void run(const CopyColumns& op, const Call& call);
 void run(const Zero& op, const Call& call);
 void run(const AdaLN& op, const Call& call);
 void run(const AdaLNBackward& op, const Call& call);

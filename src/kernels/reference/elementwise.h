@@ -63,6 +63,13 @@ void reference(const Repeat& op, const Refs<T>& r) {
 }
 
 template <typename T>
+void reference(const CopyColumns& op, const Refs<T>& r) {
+  for (int64_t i = 0; i < op.R; ++i) {
+    std::copy_n(r.reads[0] + i * op.K + op.from, op.n, r.writes[0] + i * op.N + op.to);
+  }
+}
+
+template <typename T>
 void reference(const Zero& op, const Refs<T>& r) {
   std::fill_n(r.writes[0], op.n, T(0));
 }
