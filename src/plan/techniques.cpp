@@ -124,8 +124,7 @@ void check_label_rows(const Decisions& d, const StepSpec& spec) {
 void check_galore(const Decisions& d, const StepSpec& spec) {
   if (d.galore_rank.value_or(0) == 0) return;
   const auto contradicts = [](const std::string& other, const std::string& why) {
-    fail(Exit::usage, fmt::format("--galore contradicts {}: {}", other, why),
-         "leave --galore out");
+    fail(Exit::usage, fmt::format("--galore contradicts {}: {}", other, why), "leave --galore out");
   };
   if (!spec.update) contradicts("the gradients that are asked for", "no moments are kept of them");
   if (spec.optimizer != Optimizer::adamw) {

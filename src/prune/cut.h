@@ -23,8 +23,8 @@ struct Role {
   // As files have it.
   Shape shape() const;
 };
-// By the tensors' names, in a checkpoint whose moments are of this rank. The parameters must outlive
-// them.
+// By the tensors' names, in a checkpoint whose moments are of this rank. The parameters must
+// outlive them.
 std::map<std::string, Role> roles_of(const std::vector<ParamSpec>& params, int64_t galore_rank);
 
 // Which numbers of a tensor stay, as rows and columns; nothing said of an axis: all of it.

@@ -18,8 +18,7 @@ void check_run(const SafetensorsReader& file, const CheckpointInfo& saved,
                const TrainOptions& asked);
 
 // Fails with Exit::disk where the moments of matrices are of another shape than the step's.
-void check_galore(const SafetensorsReader& file, const CheckpointInfo& saved,
-                  const StepSpec& step);
+void check_galore(const SafetensorsReader& file, const CheckpointInfo& saved, const StepSpec& step);
 
 // Whose state it is. Exit::disk where there is no such optimizer.
 Optimizer saved_optimizer(const SafetensorsReader& file, const CheckpointInfo& saved);

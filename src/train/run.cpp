@@ -171,13 +171,13 @@ bool TrainingRun::ended_well() const {
 }
 
 void TrainingRun::save(const std::filesystem::path& path) {
-  save_checkpoint(path,
-                  {done_, done_ * o_.step.batch, o_.seed, o_.config, source_.info().pixels,
-                   o_.settings, optimizers()[static_cast<size_t>(o_.step.optimizer)].name,
-                   storage_text(planned_.step.choices.storage), updates_, scale_.saved(),
-                   scale_.clean_steps(), data_, average_start_, pruned_, pruning_,
-                   planned_.step.choices.storage.galore_rank},
-                  state(), ranks_ ? &*ranks_ : nullptr);
+  save_checkpoint(
+      path,
+      {done_, done_ * o_.step.batch, o_.seed, o_.config, source_.info().pixels, o_.settings,
+       optimizers()[static_cast<size_t>(o_.step.optimizer)].name,
+       storage_text(planned_.step.choices.storage), updates_, scale_.saved(), scale_.clean_steps(),
+       data_, average_start_, pruned_, pruning_, planned_.step.choices.storage.galore_rank},
+      state(), ranks_ ? &*ranks_ : nullptr);
 }
 
 Drawn TrainingRun::draw(int64_t count, const Drawer::LabelOf& label_of, uint64_t seed,
