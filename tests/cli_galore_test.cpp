@@ -154,6 +154,9 @@ TEST_F(CliGalore, PruningCutsTheMomentsWithTheMatrix) {
                  {"--weights", "--galore 16"});
   expect_refused(run(prune + Args{"--heads", "1", "--by", "fisher", "--out", "no.safetensors"}), 2,
                  {"--by fisher", "--galore"});
+  expect_refused(run(prune + Args{"--mlp", "64", "--memory", "1G", "--galore", "off", "--out",
+                                  "no.safetensors"}),
+                 2, {"--galore", "rank 16"});
   EXPECT_FALSE(fs::exists(at("no.safetensors")));
 }
 

@@ -124,7 +124,8 @@ class TrainingPlans {
 
   static int64_t rank_of(const Settings& s, const SafetensorsReader& file,
                          const CheckpointInfo& info) {
-    if (s.decisions.galore_rank.value_or(info.galore_rank) == info.galore_rank) {
+    const int64_t asked = s.decisions.galore_rank.value_or(info.galore_rank);
+    if (asked == info.galore_rank || (asked == Decisions::kQuarter && info.galore_rank > 0)) {
       return info.galore_rank;
     }
     fail(Exit::usage,
