@@ -33,11 +33,15 @@ void TensorPeers::sum(const std::string& name, Buf x) {
   const Share own = piece(count, place_.part());
   std::vector<Buf> others(place_.tensor);
   std::vector<Message> in, out;
+  Buf parts;
+  if (own.count > 0) {
+    parts = b_.buffer(name + ".parts", {(place_.tensor - 1) * own.count}, Purpose::exchange);
+  }
   each_other([&](int part) {
     const Share theirs = piece(count, part);
     const int peer = place_.of_part(part);
     if (own.count > 0) {
-      others[part] = b_.buffer(name + ".part", {own.count}, Purpose::exchange);
+      others[part] = elements(parts, {std::ssize(in) * own.count, own.count});
       in.push_back({name, others[part], peer, kPartialActivations});
     }
     if (theirs.count > 0) out.push_back({name, elements(x, theirs), peer, kPartialActivations});

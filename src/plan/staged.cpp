@@ -119,6 +119,7 @@ class StagedSearch {
     std::vector<KeepSet> keep(c_.config.depth());
     std::vector<RankScript> scripts;
     Candidate made;
+    int64_t exchanged = 0;
     for (int s = 0; s < c_.spec.place.pipe; ++s) {
       StepSpec spec = c_.spec;
       // The last group has no fewer samples than any other, and the last part of a block no fewer
@@ -142,6 +143,7 @@ class StagedSearch {
       const Program program = written(*chosen);
       made.bytes = std::max(made.bytes, arena_bytes_of(program));
       made.own_bytes = std::max(made.own_bytes, own_bytes_of(program));
+      exchanged = std::max(exchanged, exchange_bytes_of(program));
       scripts.push_back(of_one_part(
           script_of(spec.place.data == 1 ? program : of_one_group(spec), c_.machine), spec.place));
     }
@@ -150,6 +152,9 @@ class StagedSearch {
     made.cuts = cuts;
     made.seconds = step_seconds(scripts, c_.machine.link);
     made.looking_bytes = planning_bytes(made.own_bytes, false);
+    // What all ranks exchange, in steps and to draw, is kept until they have been played side by
+    // side: with parts of every block that is most of a program.
+    if (c_.spec.place.tensor > 1) made.looking_bytes += 3 * c_.spec.place.ranks() * exchanged;
     made_.push_back(std::move(made));
   }
 
@@ -206,6 +211,14 @@ class StagedSearch {
     for (const Op& op : program.ops) own += bookkeeping_bytes(op);
     for (const Buffer& b : program.buffers) own += bookkeeping_bytes(b);
     return own;
+  }
+
+  static int64_t exchange_bytes_of(const Program& program) {
+    int64_t bytes = 0;
+    for (const Op& op : program.ops) {
+      if (std::holds_alternative<Exchange>(op.params)) bytes += bookkeeping_bytes(op);
+    }
+    return bytes;
   }
 
   const SearchCase& c_;
