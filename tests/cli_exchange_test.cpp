@@ -4,12 +4,12 @@
 namespace ebb::cli_fixture {
 namespace {
 
-class CliExchange : public CliRanks {
+class CliRankExchange : public CliRanks {
  protected:
   static Args over(const char* code) { return {"--ranks", "data=2", "--exchange", code}; }
   // Of a model that is worth coding, on a link of this rate.
   Json plan(const Args& more) const {
-    return parsed(succeed(Args{"plan", "--model", "DiT-S/4", "--batch", "8", "--memory", "8G",
+    return parsed(succeed(Args{"plan", "--model", "DiT-S/8", "--batch", "8", "--memory", "8G",
                                "--threads", "1", "--sample-every", "0", "--json"} +
                           more));
   }
@@ -24,8 +24,8 @@ class CliExchange : public CliRanks {
   }
 };
 
-TEST_F(CliExchange, ARunGoesOnAsIfItHadNotBeenStopped) {
-  for (const char* code : {"int8", "topk:0.05", "powersgd:2"}) {
+TEST_F(CliRankExchange, ARunGoesOnAsIfItHadNotBeenStopped) {
+  for (const char* code : {"int8", "powersgd:2"}) {
     SCOPED_TRACE(code);
     train_over(2, "whole", 4, over(code));
     train_over(2, "half", 2, over(code));
@@ -36,7 +36,7 @@ TEST_F(CliExchange, ARunGoesOnAsIfItHadNotBeenStopped) {
   }
 }
 
-TEST_F(CliExchange, WhatWasNotSentIsDroppedOnlyWhereThatIsSaid) {
+TEST_F(CliRankExchange, WhatWasNotSentIsDroppedOnlyWhereThatIsSaid) {
   train_over(2, "run", 2, over("topk:0.05"));
   const Args on = {"train", "--out", "run", "--resume", "--steps", "4"};
   const Result refused = run(on + Args{"--ranks", "auto"});
@@ -50,7 +50,7 @@ TEST_F(CliExchange, WhatWasNotSentIsDroppedOnlyWhereThatIsSaid) {
   train_over(2, "three", 4, {"--ranks", "data=2", "--resume"});
 }
 
-TEST_F(CliExchange, IsPrunedAlong) {
+TEST_F(CliRankExchange, IsPrunedAlong) {
   train_over(2, "run", 2, over("powersgd:2") + Args{"--width", "32", "--heads", "4"});
   succeed({"prune", "--from", "run", "--heads", "0.5", "--out", "p.safetensors"});
   const SafetensorsReader file(launch_.folder / "p.safetensors", Exit::disk);
@@ -63,7 +63,7 @@ TEST_F(CliExchange, IsPrunedAlong) {
   EXPECT_EQ(r.code, 0) << r.story();
 }
 
-TEST_F(CliExchange, ThePlannerCodesWhatPaysAndOnlyWhereItMay) {
+TEST_F(CliRankExchange, ThePlannerCodesWhatPaysAndOnlyWhereItMay) {
   const Args slow = {"--ranks", "data=2", "--link", "20M,100us"},
              fast = {"--ranks", "data=2", "--link", "100G,2us"};
   const Json plain = plan(slow), coded = plan(slow + Args{"--allow", "exchange8,powersgd"});
@@ -76,7 +76,7 @@ TEST_F(CliExchange, ThePlannerCodesWhatPaysAndOnlyWhereItMay) {
   EXPECT_EQ(exchange_in(plan(fast + Args{"--allow", "exchange8,powersgd"})), "");
 }
 
-TEST_F(CliExchange, APlanSaysFromWhichLinkOnACodeGainsNothing) {
+TEST_F(CliRankExchange, APlanSaysFromWhichLinkOnACodeGainsNothing) {
   const Args two = {"--ranks", "data=2"};
   const auto codes = [&](const char* link) { return plan(two + Args{"--link", link})["codes"]; };
   const Json all = codes("1G,50us");
@@ -100,7 +100,7 @@ TEST_F(CliExchange, APlanSaysFromWhichLinkOnACodeGainsNothing) {
   EXPECT_TRUE(contains(people.out, "(--exchange) pay on links: bf16 below ")) << people.out;
 }
 
-TEST_F(CliExchange, IsRefusedByNameWhereItCannotBe) {
+TEST_F(CliRankExchange, IsRefusedByNameWhereItCannotBe) {
   const auto refuse = [&](const Args& flags, const char* one, const char* other) {
     const Result r = run(Args{"plan", "--model", "DiT-S/8", "--batch", "8"} + flags);
     EXPECT_EQ(r.code, 2) << r.story();

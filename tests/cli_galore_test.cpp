@@ -188,9 +188,9 @@ TEST_F(CliMemoryGalore, TheLedgerSaysWhatMomentsTakeAndTheRunTakesNoMore) {
   for (const Json& line : log("run")) EXPECT_LE(line["process_peak_bytes"], floor) << r.story();
 }
 
-class CliGaloreRanks : public CliRanks {};
+class CliRankGalore : public CliRanks {};
 
-TEST_F(CliGaloreRanks, RanksHaveTheBitsOfOneProcess) {
+TEST_F(CliRankGalore, RanksHaveTheBitsOfOneProcess) {
   const Args galore = {"--galore", "4", "--galore-refresh", "5", "--ema", "0.9"};
   ASSERT_EQ(run(training("one", settings(12) + galore)).code, 0);
   train_over(2, "grads", 12, Args{"--ranks", "data=2", "--shard", "grads"} + galore);

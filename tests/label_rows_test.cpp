@@ -195,12 +195,12 @@ TEST(LabelRows, EveryWayThroughAStepHasTheBitsOfTheWholeTable) {
 namespace ebb::cli_fixture {
 namespace {
 
-class CliLabelRows : public CliRanks {
+class CliRankLabelRows : public CliRanks {
  protected:
   static Args rows(const char* word) { return {"--label-rows", word, "--ema", "0.9"}; }
 };
 
-TEST_F(CliLabelRows, CheckpointsAreThoseOfTheWholeTable) {
+TEST_F(CliRankLabelRows, CheckpointsAreThoseOfTheWholeTable) {
   ASSERT_EQ(run(training("whole", settings(40) + rows("off"))).code, 0);
   const Result r = run(training("rows", settings(40) + rows("on")));
   ASSERT_EQ(r.code, 0) << r.story();
@@ -211,7 +211,7 @@ TEST_F(CliLabelRows, CheckpointsAreThoseOfTheWholeTable) {
   EXPECT_TRUE(tensors("resumed", 40) == tensors("whole", 40));
 }
 
-TEST_F(CliLabelRows, FourRanksHaveTheirBits) {
+TEST_F(CliRankLabelRows, FourRanksHaveTheirBits) {
   ASSERT_EQ(run(training("whole", settings(20) + rows("off"))).code, 0);
   train_over(4, "ranks", 20, Args{"--ranks", "data=4", "--shard", "off"} + rows("on"));
   EXPECT_TRUE(tensors("ranks", 20) == tensors("whole", 20));
@@ -223,7 +223,7 @@ TEST_F(CliLabelRows, FourRanksHaveTheirBits) {
   EXPECT_TRUE(tensors("tree", 20) == tensors("whole_tree", 20));
 }
 
-TEST_F(CliLabelRows, AreRefusedByNameWhereTheyCannotBe) {
+TEST_F(CliRankLabelRows, AreRefusedByNameWhereTheyCannotBe) {
   for (const auto& [flag, word] :
        std::vector<std::pair<std::string, std::string>>{{"--optimizer", "lion"},
                                                         {"--moments", "8bit"},
