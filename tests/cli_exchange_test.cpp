@@ -110,6 +110,8 @@ TEST_F(CliRankExchange, IsRefusedByNameWhereItCannotBe) {
   refuse({"--exchange", "int8", "--ranks", "pipe=2"}, "--exchange int8", "--ranks");
   refuse({"--exchange", "int8", "--ranks", "data=2", "--sum", "tree:2"}, "--exchange int8",
          "--sum tree:2");
+  refuse({"--exchange", "int8", "--ranks", "data=2,tensor=2"}, "--exchange int8", "tensor=2");
+  refuse({"--galore", "on", "--ranks", "tensor=2"}, "--galore", "tensor=2");
   refuse({"--exchange", "bf16+feedback", "--ranks", "data=2", "--release", "on"},
          "--exchange bf16+feedback", "--release on");
   for (const char* word : {"topk:0", "topk:2", "powersgd:0", "powersgd:65", "bf15", "topk"}) {

@@ -46,6 +46,27 @@ inline std::vector<StateKind> state_kinds() {
           {"adafactor", uneven_config(Objective::flow), {}, Optimizer::adafactor}};
 }
 
+// Another's samples, but for one.
+class OneMissing final : public Source {
+ public:
+  OneMissing(const Source& whole, int64_t missing) : whole_(whole), missing_(missing) {
+    info_ = whole.info();
+  }
+  void load(std::byte* values, int32_t* label, int64_t index,
+            std::span<std::byte> scratch) const override {
+    if (index == missing_) fail(Exit::data, "photo 17 cannot be read");
+    whole_.load(values, label, index, scratch);
+  }
+  int32_t label(int64_t index) const override { return whole_.label(index); }
+  int64_t scratch_bytes() const override { return whole_.scratch_bytes(); }
+  int64_t heap_bytes() const override { return whole_.heap_bytes(); }
+  int64_t held_bytes() const override { return whole_.held_bytes(); }
+
+ private:
+  const Source& whole_;
+  const int64_t missing_;
+};
+
 class RankRuns : public testing::Test {
  protected:
   static constexpr int64_t kBatch = 7, kSamples = 23;  // shares differ, and epochs straddle batches

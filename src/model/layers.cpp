@@ -67,9 +67,10 @@ void Params::bring_parts(Builder& b, Messages& messages, const std::vector<Part>
   Entry& e = entries_.at(parts[0].spec.name);
   e.weight = b.declare_numbered(brought(weight_buffer(e.spec)));
   const int64_t rows = e.spec.rows(), columns = e.spec.columns();
-  for (const auto& [spec, ring] : parts) {
-    const Buf held = ring.has ? e.part : b.declare_numbered(brought(weight_buffer(spec)));
-    messages.hand_on(spec.name, held, kWeights, ring);
+  for (const Part& part : parts) {
+    const ParamSpec& spec = part.spec;
+    const Buf held = part.ring.has ? e.part : b.declare_numbered(brought(weight_buffer(spec)));
+    messages.hand_on(spec.name, held, kWeights, part.ring);
     const auto put = [&](const CopyColumns& op) {
       b.emit("put." + spec.name, op, {held}, {e.weight});
     };
