@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <set>
 
 #include "api/resolve.h"
 #include "base/error.h"
@@ -76,12 +77,13 @@ void say_other_sum(const Settings& s, const std::string& settings_of_run) {
              printable(s.sum), printable(then));
 }
 
-void say_unsent_dropped(const Settings& s, const StepSpec& step) {
-  const bool keeps = step.codes_gradients() && step.choices.storage.exchange.feedback;
-  if (keeps || !s.said("exchange")) return;
-  fmt::print(stderr,
-             "warning: --exchange {}: what the run's ranks had not sent to each other is dropped\n",
-             exchange_text(step.choices.storage.exchange));
+void say_dropped(const std::string& tensor, const Settings& s, const ExchangeCode& code) {
+  if (tensor.empty() || !s.said("exchange")) return;
+  fmt::print(
+      stderr,
+      "warning: --exchange {}: what the run's ranks had not sent to each other is dropped of "
+      "every tensor that this does not keep, as {}\n",
+      exchange_text(code), tensor);
 }
 
 TrainOptions options_of(Settings& s, const DataInfo& info, const Origin* origin, int64_t budget,
@@ -115,7 +117,7 @@ Prepared prepare(Settings& s, const MeasuredMachine& measured, const RankPlace& 
   const Data data = resolve_data(s, s.data, budget, true);
   const Source& source = inside(data);
   TrainOptions options = options_of(s, source.info(), origin ? &*origin : nullptr, budget, place);
-  const bool unsent = origin && has_unsent(origin->file);
+  const std::set<std::string> unsent = origin ? unsent_in(origin->file) : std::set<std::string>();
   origin.reset();  // its header: nothing is held twice
   if (layout_is_open(s, place)) {
     const auto spec_of = [&](const RankPlace& other) {
@@ -133,7 +135,10 @@ Prepared prepare(Settings& s, const MeasuredMachine& measured, const RankPlace& 
     planned = plan_fitting_run(run_spec(options, &source), machine);
     settle_pictures(s, options);
   }
-  if (unsent && place.rank == 0) say_unsent_dropped(s, planned.step);
+  if (place.rank == 0) {
+    say_dropped(without_place(unsent, options.config, planned.step), s,
+                planned.step.choices.storage.exchange);
+  }
   settle(s, planned.step.choices);
   options.decisions = s.decisions;  // also where the run is planned anew
   make_absolute(s);

@@ -117,21 +117,19 @@ void Coded::start(const ParamSpec& spec, Buf gradient) {
   Coming coming{&spec, gradient, std::vector<Code>(place_.data)};
   const int own = place_.group();
   coming.of[own] = encode(spec, gradient);
-  for (int away = 1; away < place_.data; ++away) {
-    const int from = (own + away) % place_.data;
-    if (!adds(spec, own)) break;
+  each_other_group([&](int from) {
+    if (!adds(spec, own)) return;
     coming.of[from] = declare(spec, gradient);
     for (const Buf part : coming.of[from]) {
       messages_.receive_begin({spec.name, part, place_.in_group(from), kPartialSums});
     }
-  }
-  for (int away = 1; away < place_.data; ++away) {
-    const int to = (own + away) % place_.data;
-    if (!adds(spec, to)) continue;
+  });
+  each_other_group([&](int to) {
+    if (!adds(spec, to)) return;
     for (const Buf part : coming.of[own]) {
       messages_.send({spec.name, part, place_.in_group(to), kPartialSums});
     }
-  }
+  });
   if (adds(spec, own)) coming_.push_back(std::move(coming));
 }
 
@@ -140,12 +138,11 @@ void Coded::arrive(size_t but_for) {
   while (coming_.size() > but_for) {
     const Coming c = std::move(coming_.front());
     coming_.pop_front();
-    for (int away = 1; away < place_.data; ++away) {
-      const int from = (place_.group() + away) % place_.data;
+    each_other_group([&](int from) {
       for (const Buf part : c.of[from]) {
         messages_.receive_end({c.spec->name, part, place_.in_group(from), kPartialSums});
       }
-    }
+    });
     const Buf sum = zeros(*c.spec, c.like);
     for (const Code& code : c.of) add_code(*c.spec, code, sum);
     is_whole(*c.spec, sum);
@@ -249,9 +246,6 @@ void Coded::low_rank(std::vector<LowRank> matrices) {
 void Coded::sum_narrow(std::vector<LowRank>& matrices, Buf LowRank::*side, const Finish& finish) {
   std::map<std::string, Code> parts;  // by group, where they are added up
   const auto is_root = [&](const LowRank& m) { return roots_.at(m.spec->name) == place_.rank; };
-  const auto each_other_group = [&](auto body) {
-    for (int away = 1; away < place_.data; ++away) body((place_.group() + away) % place_.data);
-  };
   for (const LowRank& m : matrices) {
     const std::string& name = m.spec->name;
     if (!is_root(m)) {

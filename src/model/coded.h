@@ -39,6 +39,10 @@ class Coded final : public Sums {
     Buf gradient, left, right;
   };
 
+  template <typename Body>
+  void each_other_group(Body body) const {
+    for (int away = 1; away < place_.data; ++away) body((place_.group() + away) % place_.data);
+  }
   bool adds(const ParamSpec& spec, int group) const;
   bool is_low_rank(const ParamSpec& spec) const;
   Buf rest(const ParamSpec& spec) const {

@@ -58,9 +58,23 @@ void load_rest(const SafetensorsReader& file, State& state, const StateTensor& t
 
 }  // namespace
 
-bool has_unsent(const SafetensorsReader& file) {
-  return std::any_of(file.tensors().begin(), file.tensors().end(),
-                     [](const TensorEntry& entry) { return rest_in(entry.name).has_value(); });
+std::set<std::string> unsent_in(const SafetensorsReader& file) {
+  std::set<std::string> names;
+  for (const TensorEntry& entry : file.tensors()) {
+    if (const auto rest = rest_in(entry.name)) names.insert(rest->tensor);
+  }
+  return names;
+}
+
+std::string without_place(const std::set<std::string>& unsent, const DitConfig& config,
+                          const StepSpec& step) {
+  std::set<std::string> left = unsent;
+  for (const ParamSpec& param : parameters(config)) {
+    const bool kept =
+        step.codes_gradients() && !exchange_state(param, step.choices.storage, 0).empty();
+    if (kept) left.erase(param.name);
+  }
+  return left.empty() ? "" : *left.begin();
 }
 
 void load_unsent(const SafetensorsReader& file, State& state, const DitConfig& config) {

@@ -69,16 +69,14 @@ CheckpointInfo TrainingRun::load(const SafetensorsReader& file, const Check& che
 }
 
 void TrainingRun::refuse_unsent(const SafetensorsReader& file) const {
-  const StepSpec& step = planned_.step;
-  const bool keeps = step.codes_gradients() && step.choices.storage.exchange.feedback;
-  if (keeps || o_.drops_unsent || !has_unsent(file)) return;
+  const std::string name = without_place(unsent_in(file), o_.config, planned_.step);
+  if (name.empty() || o_.drops_unsent) return;
   fail(
       Exit::disk,
       fmt::format("{}: it holds gradients that its ranks have not sent to each other yet, and this "
-                  "run has nobody to send them to, or sends all",
-                  file.path().string()),
-      "go on over ranks with an --exchange that has feedback, or give --exchange fp32, which drops "
-      "them");
+                  "run has no place for those of {}",
+                  file.path().string(), name),
+      "go on over ranks with the --exchange of the run, or give --exchange fp32, which drops them");
 }
 
 // Where a run gets its samples from.
