@@ -73,7 +73,8 @@ class CliRankRandom : public CliTest {
     Args& words = chosen.layout;
     words = {"--ranks", "data=" + std::to_string(data) + ",pipe=" + std::to_string(pipe)};
     if (data > 1) words = words + Args{"--shard", one_of({"auto", "off", "grads", "weights"})};
-    if (pipe > 1) words = words + Args{"--stage-order", one_of({"auto", "1f1b", "zb-h1"})};
+    if (pipe > 1)
+      words = words + Args{"--stage-order", one_of({"auto", "1f1b", "zb-h1", "zb-h1+1"})};
     const int share = batch / std::max(data, leaves);
     if (chance(2)) words = words + Args{"--micro-batch", std::to_string(between(1, share))};
     if (pipe == 1 && chance(3)) words = words + Args{"--order", one_of({"batch", "layer"})};

@@ -110,7 +110,7 @@ TEST(CodedSums, GoWithPipelines) {
     const ExchangeCode code = code_of(text);
     const Bits plain = of_all(coded_ranks(config, spec, coded(code), groups(2)));
     Choices late{.micro_batch = 1};
-    late.late_matrices = true;
+    late.stage_order = StageOrder::late;
     for (const Shard shard : {Shard::off, Shard::grads}) {
       coded_ranks(config, spec, coded(code, late), pipeline(config, 2, 2), shard)
           .expect_same_as(plain);

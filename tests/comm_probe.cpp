@@ -214,6 +214,7 @@ int main_of(const std::vector<std::string>& words) {
   std::unique_ptr<Peers> peers;
   try {
     PeerOptions options;
+    options.one_host = launcher().one_host;
     if (const char* text = std::getenv("EBB_PROBE_TIMEOUT")) {
       options.timeout = std::chrono::milliseconds(std::atoi(text));
     }

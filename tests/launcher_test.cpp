@@ -20,9 +20,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<const char*> kVariables = {
-    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK",
-    "SLURM_STEP_NUM_TASKS"};
+const std::vector<const char*> kVariables = {"OMPI_COMM_WORLD_RANK",
+                                             "OMPI_COMM_WORLD_SIZE",
+                                             "PMI_RANK",
+                                             "PMI_SIZE",
+                                             "PMIX_RANK",
+                                             "SLURM_STEP_NUM_TASKS",
+                                             "SLURM_NTASKS_PER_NODE",
+                                             "SLURM_LOCALID",
+                                             "SLURM_STEP_NUM_NODES",
+                                             "MPI_LOCALNRANKS",
+                                             "MPI_LOCALRANKID",
+                                             "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                             "OMPI_COMM_WORLD_LOCAL_RANK"};
 
 class LauncherTest : public ::testing::Test {
  protected:
@@ -62,6 +72,34 @@ TEST_F(LauncherTest, IsKnownByWhatItSets) {
   set("PMIX_RANK", "1");
   set("SLURM_STEP_NUM_TASKS", "2");
   EXPECT_EQ(launcher().kind, Launcher::Kind::openmpi);
+}
+
+// Messages are cut otherwise where there is no network between ranks: all have to think alike.
+TEST_F(LauncherTest, SaysWhoIsOnThisHost) {
+  set("PMI_RANK", "3");
+  set("PMI_SIZE", "4");
+  EXPECT_FALSE(launcher().one_host) << "the launcher does not say";
+  EXPECT_FALSE(launcher().local_rank.has_value());
+  set("MPI_LOCALNRANKS", "2");
+  set("MPI_LOCALRANKID", "1");
+  EXPECT_FALSE(launcher().one_host);
+  EXPECT_EQ(launcher().local, 2);
+  EXPECT_EQ(launcher().local_rank, 1);
+  set("MPI_LOCALNRANKS", "4");
+  EXPECT_TRUE(launcher().one_host);
+  set("MPI_LOCALRANKID", "4");
+  EXPECT_FALSE(launcher().local_rank.has_value()) << "of four";
+}
+
+TEST_F(LauncherTest, SlurmSaysHowManyNodesThereAre) {
+  set("PMIX_RANK", "0");
+  set("SLURM_STEP_NUM_TASKS", "2");
+  set("SLURM_NTASKS_PER_NODE", "2");  // at most
+  EXPECT_FALSE(launcher().one_host);
+  set("SLURM_STEP_NUM_NODES", "2");
+  EXPECT_FALSE(launcher().one_host);
+  set("SLURM_STEP_NUM_NODES", "1");
+  EXPECT_TRUE(launcher().one_host);
 }
 
 TEST_F(LauncherTest, NonsenseInTheEnvironmentIsRefused) {

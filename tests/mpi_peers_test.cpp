@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 // Every rank a thread; what each of them threw, "" if nothing. A rank that fails gives up, and
 // stays until all have, as the contract has it.
 std::vector<std::string> on_ranks(FakeMpi& mpi, int n, std::chrono::milliseconds timeout,
-                                  const std::function<void(Peers&)>& each) {
+                                  const std::function<void(Peers&)>& each, bool one_host = false) {
   std::vector<std::string> said(n);
   std::vector<std::thread> threads;
   std::vector<std::unique_ptr<MpiPeers>> all(n);
@@ -31,7 +31,8 @@ std::vector<std::string> on_ranks(FakeMpi& mpi, int n, std::chrono::milliseconds
     threads.emplace_back([&, r] {
       std::unique_ptr<MpiPeers>& peers = all[r];
       try {
-        peers = std::make_unique<MpiPeers>(mpi[r], PeerOptions{timeout});
+        peers = std::make_unique<MpiPeers>(mpi[r],
+                                           PeerOptions{.timeout = timeout, .one_host = one_host});
         EXPECT_EQ(peers->rank(), r);
         each(*peers);
         peers->leave();
@@ -56,16 +57,19 @@ FakeMpi& never_ended(int n) {
 
 TEST(MpiPeers, BytesArriveRightInPiecesThatWereAgreedOn) {
   constexpr int kRanks = 3;
-  FakeMpi mpi(kRanks);
-  const auto said = on_ranks(mpi, kRanks, 60s, [](Peers& peers) {
+  const auto exchange = [](Peers& peers) {
     int64_t sent = edge_sizes_exchange(peers, 20'000'000);
     for (uint64_t seed = 0; seed < 10; ++seed) sent += random_exchange(peers, seed, 40, 20'000);
     EXPECT_EQ(peers.sent_bytes(), sent);
     EXPECT_EQ(peers.any(1u << peers.rank()), 7u);
     EXPECT_EQ(peers.tell_all(std::string(peers.rank() * 5000, 'x'))[2].size(), 10'000u);
-  });
-  EXPECT_EQ(said, std::vector<std::string>(kRanks));
-  EXPECT_EQ(mpi.largest(), kPieceBytes);
+  };
+  for (const bool one_host : {false, true}) {
+    FakeMpi mpi(kRanks);
+    const auto said = on_ranks(mpi, kRanks, 60s, exchange, one_host);
+    EXPECT_EQ(said, std::vector<std::string>(kRanks));
+    EXPECT_EQ(mpi.largest(), one_host ? kHostPieceBytes : kPieceBytes);
+  }
 }
 
 // However many sends are begun before anybody receives: what MPI keeps of them is bounded.

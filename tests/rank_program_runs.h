@@ -49,6 +49,9 @@ inline StepSpec placed(StepSpec spec, RankPlace place, int rank, Shard shard) {
 
 inline RankPlace groups(int ranks) { return {ranks}; }
 
+inline constexpr StageOrder kStageOrders[] = {StageOrder::in_turn, StageOrder::late,
+                                              StageOrder::late_ahead};
+
 // Blocks cut into stages as equal as they can be.
 inline RankPlace pipeline(const DitConfig& config, int stages, int groups = 1) {
   RankPlace place{groups, stages};

@@ -68,8 +68,8 @@ TEST(RankPrograms, APipelineHasTheBitsOfOne) {
     if (fed) spec.feeding = {true, DType::u8, true, 0};
     Choices choices{.micro_batch = micro_batch, .storage = storage};
     const Bits alone = run_with(config, spec, {.storage = storage});
-    for (const bool late : {false, true}) {
-      choices.late_matrices = late;
+    for (const StageOrder order : kStageOrders) {
+      choices.stage_order = order;
       Ranks(config, spec, choices, pipeline(config, stages), Shard::off).expect_same_as(alone);
     }
   };
@@ -108,13 +108,14 @@ TEST(RankPrograms, ATreeHasTheBitsOfItsLeaves) {
     }
   }
   Choices late = one;
-  late.late_matrices = true;
+  late.stage_order = StageOrder::late;
   Ranks(config, spec, late, pipeline(config, 4), Shard::off).expect_same_as(alone);
   for (const Shard shard : {Shard::off, Shard::grads, Shard::weights}) {
     for (Choices choices : {one, two}) {
-      for (const bool is_late : {false, true}) {
-        choices.late_matrices = is_late;
-        SCOPED_TRACE(fmt::format("2 x 2, shard {}, late {}", static_cast<int>(shard), is_late));
+      for (const StageOrder order : kStageOrders) {
+        choices.stage_order = order;
+        SCOPED_TRACE(fmt::format("2 x 2, shard {}, order {}", static_cast<int>(shard),
+                                 static_cast<int>(order)));
         Ranks(config, spec, choices, pipeline(config, 2, 2), shard).expect_same_as(alone);
       }
     }

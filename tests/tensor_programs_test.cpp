@@ -240,8 +240,8 @@ TEST(TensorPrograms, WithDataAndPipeToo) {
     const Choices layers{.micro_batch = 1, .layer_major = true};
     Parts(config, spec, layers, parts(2, 2), 2, shard).expect_close(alone, kClose);
   }
-  for (const bool late : {false, true}) {
-    const Choices choices{.micro_batch = 2, .late_matrices = late};
+  for (const StageOrder order : kStageOrders) {
+    const Choices choices{.micro_batch = 2, .stage_order = order};
     Parts(config, spec, choices, parts(2, 1, 2, config), 2).expect_close(alone, kClose);
     Parts(config, spec, choices, parts(4, 1, 3, config), 2).expect_close(alone, kClose);
   }

@@ -2,6 +2,8 @@
 #include "base/threads.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <numeric>
@@ -64,6 +66,33 @@ TEST_F(Team, TwoCallersDoNotMeet) {
   ask();
   other.join();
   EXPECT_EQ(done.load(), 2 * 2 * 2000);
+}
+
+// In a process of its own, of which it takes every thread's CPUs.
+TEST_F(Team, KeepsToItsCpus) {
+  const int all = allowed_cpus();
+  end_team();
+  const auto child = [&](int first) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      std::atomic<bool> kept = false;
+      int other = 0, later = 0;
+      std::thread before([&] {
+        while (!kept) std::this_thread::yield();
+        other = allowed_cpus();
+      });
+      keep_to_cpus(first, 1);
+      kept = true;
+      before.join();
+      std::thread([&] { later = allowed_cpus(); }).join();
+      _exit(other == later && later == allowed_cpus() ? later : 100);
+    }
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return WEXITSTATUS(status);
+  };
+  EXPECT_EQ(child(all - 1), 1);
+  EXPECT_EQ(child(all), all) << "there is no such CPU";
 }
 
 TEST_F(Team, EndsAndComesBack) {

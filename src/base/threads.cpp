@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -151,6 +152,23 @@ int allowed_cpus() {
     return static_cast<int>(std::thread::hardware_concurrency());
   }
   return CPU_COUNT(&set);
+}
+
+void keep_to_cpus(int first, int count) {
+  cpu_set_t all, own;
+  CPU_ZERO(&all);
+  CPU_ZERO(&own);
+  if (sched_getaffinity(0, sizeof all, &all) != 0) return;
+  int seen = 0;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &all)) continue;
+    if (seen >= first && seen < first + count) CPU_SET(cpu, &own);
+    ++seen;
+  }
+  if (CPU_COUNT(&own) != count) return;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    sched_setaffinity(std::atoi(task.path().filename().c_str()), sizeof own, &own);
+  }
 }
 
 void start_team() { team().start(team_threads()); }

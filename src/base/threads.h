@@ -25,6 +25,10 @@ class TeamOf {
 // CPUs that this process may run on, by its affinity mask.
 int allowed_cpus();
 
+// The process's threads, and those that they start, run on `count` of these alone, from the
+// `first` on; if there are so many.
+void keep_to_cpus(int first, int count);
+
 // The team is there from the first job on, or from start_team(). A process that is about to fork
 // must end it: the child would wait for threads that it does not have.
 void start_team();

@@ -66,6 +66,7 @@ int run_together(const std::string& verb, OverRanks over_ranks,
     options.timeout = std::chrono::seconds(settings->peer_timeout);
     options.overdue = overdue_end(settings->out);
   }
+  options.one_host = launcher().one_host;
   peers = open_peers(launcher(), options);
   agree(peers.get(), [&] {
     if (refused) throw Error(*refused);
@@ -244,6 +245,20 @@ void compare_plans(Peers& peers, const PlannedRun& planned) {
   expect_same(peers, "plan", plan, "this is a bug in ebb: please report it with the command");
 }
 
+namespace {
+
+// Where the ranks of a host have as many threads as it has CPUs, each keeps to its own: threads
+// that carry messages wake often, and would push those that compute from one CPU to another.
+void keep_to_own_cpus() {
+  const Launcher from = launcher();
+  const int own = team_threads();
+  if (from.local_rank && from.local > 1 && from.local * own == allowed_cpus()) {
+    keep_to_cpus(*from.local_rank * own, own);
+  }
+}
+
+}  // namespace
+
 MeasuredMachine resolve_machine_together(const Settings& s, Peers& peers) {
   // The CPUs are for all ranks of this host.
   if (s.threads == 0) {
@@ -265,6 +280,7 @@ MeasuredMachine resolve_machine_together(const Settings& s, Peers& peers) {
            "give --threads to all");
     }
   });
+  keep_to_own_cpus();
   return changed(*own, [](Machine& machine) { machine.peers_bytes = kPeersRunningBytes; });
 }
 

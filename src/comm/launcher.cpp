@@ -84,11 +84,11 @@ const EbbMpi& load(const Library& library) {
 }
 
 // UCX carries the bytes of some MPIs; what a user has set stays. It would end a process that reads
-// from one that is gone, and print a page of addresses before; and ask before it sends a piece
-// (comm/traffic.h).
-void prepare_ucx() {
+// from one that is gone, and print a page of addresses before; and ask before it sends a piece over
+// a network (comm/traffic.h).
+void prepare_ucx(bool one_host) {
   setenv("UCX_HANDLE_ERRORS", "none", 0);
-  setenv("UCX_RNDV_THRESH", std::to_string(2 * kPieceBytes).c_str(), 0);
+  if (!one_host) setenv("UCX_RNDV_THRESH", std::to_string(2 * kPieceBytes).c_str(), 0);
 }
 
 }  // namespace
@@ -101,13 +101,14 @@ std::vector<fs::path> plugin_folders() {
 Launcher launcher() {
   const struct {
     Launcher::Kind kind;
-    const char *rank, *size, *local;
-  } known[] = {
-      {Launcher::Kind::openmpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-       "OMPI_COMM_WORLD_LOCAL_SIZE"},
-      {Launcher::Kind::mpich, "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
-      {Launcher::Kind::openmpi, "PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS_PER_NODE"}};
-  for (const auto& [kind, rank_name, size_name, local_name] : known) {
+    const char *rank, *size, *local, *local_rank, *hosts;
+  } known[] = {{Launcher::Kind::openmpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", nullptr},
+               {Launcher::Kind::mpich, "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "MPI_LOCALRANKID",
+                nullptr},
+               {Launcher::Kind::openmpi, "PMIX_RANK", "SLURM_STEP_NUM_TASKS",
+                "SLURM_NTASKS_PER_NODE", "SLURM_LOCALID", "SLURM_STEP_NUM_NODES"}};
+  for (const auto& [kind, rank_name, size_name, local_name, local_rank_name, hosts_name] : known) {
     const auto rank = number_in(rank_name), size = number_in(size_name);
     if (!rank || !size) continue;
     if (*size < 1 || *rank < 0 || *rank >= *size) {
@@ -118,7 +119,13 @@ Launcher launcher() {
           fmt::format("the launcher sets them; without a launcher: unset {} {}", rank_name,
                       size_name));
     }
-    return {kind, *rank, *size, std::clamp(number_in(local_name).value_or(*size), 1, *size)};
+    const auto local = number_in(local_name), local_rank = number_in(local_rank_name);
+    Launcher found{kind, *rank, *size, std::clamp(local.value_or(*size), 1, *size)};
+    found.one_host = local == size && (hosts_name == nullptr || number_in(hosts_name) == 1);
+    if (local && local_rank && *local_rank >= 0 && *local_rank < found.local) {
+      found.local_rank = local_rank;
+    }
+    return found;
   }
   return {};
 }
@@ -128,7 +135,7 @@ std::unique_ptr<Peers> open_peers(const Launcher& from, const PeerOptions& optio
     fail(Exit::usage, "ranks: this process was not started by a launcher, so it has no peers",
          "mpiexec -n N ebb ... starts N of them (apt install mpich, or openmpi-bin)");
   }
-  prepare_ucx();
+  prepare_ucx(options.one_host);
   const Library library = library_of(from.kind);
   auto peers = std::make_unique<MpiPeers>(load(library), options);
   if (peers->rank() != from.rank || peers->size() != from.size) {

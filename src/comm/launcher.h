@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,10 @@ struct Launcher {
   Kind kind = Kind::none;
   int rank = 0, size = 1;
   int local = 1;  // of these on this host, as far as the launcher says
+  // For certain: whether all ranks are on this host, and the place of this one among those that
+  // are.
+  bool one_host = false;
+  std::optional<int> local_rank = {};
 };
 
 // From the environment: what Hydra (MPICH's mpiexec) and its relatives, Open MPI's mpiexec and

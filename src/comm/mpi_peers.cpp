@@ -24,7 +24,7 @@ std::string process_name() {
 MpiPeers::MpiPeers(const EbbMpi& mpi, const PeerOptions& options)
     : name_(process_name()),
       timeout_(options.timeout),
-      worker_(mpi, timeout_),
+      worker_(mpi, options.one_host, timeout_),
       liveness_(worker_.rank()) {
   set_place(worker_.rank(), worker_.size());
   // Nobody watches yet.

@@ -39,7 +39,7 @@ Clock::duration pause_after(Clock::duration waited) {
 
 // What the two threads share. It outlives a worker whose thread hangs in MPI.
 struct MpiWorker::Shared {
-  explicit Shared(const EbbMpi& calls) : mpi(calls), traffic(calls) {}
+  Shared(const EbbMpi& calls, bool one_host) : mpi(calls), traffic(calls, one_host) {}
 
   const EbbMpi& mpi;
   std::mutex mutex;
@@ -166,8 +166,8 @@ void MpiWorker::run(const std::shared_ptr<Shared>& shared) {
   shared->done.notify_all();
 }
 
-MpiWorker::MpiWorker(const EbbMpi& mpi, Clock::duration most)
-    : shared_(std::make_shared<Shared>(mpi)) {
+MpiWorker::MpiWorker(const EbbMpi& mpi, bool one_host, Clock::duration most)
+    : shared_(std::make_shared<Shared>(mpi, one_host)) {
   thread_ = std::thread([shared = shared_] { run(shared); });
   std::unique_lock<std::mutex> lock(shared_->mutex);
   if (!shared_->done.wait_for(lock, most, [&] { return shared_->rank >= 0; })) {

@@ -22,7 +22,7 @@ class MpiWorker {
 
   // Starts MPI, which waits for the other ranks, but no longer than `most`. Fails with Exit::peer;
   // a thread that hangs in MPI is then left behind.
-  MpiWorker(const EbbMpi& mpi, Clock::duration most);
+  MpiWorker(const EbbMpi& mpi, bool one_host, Clock::duration most);
   // Does not shut MPI down: finish() does. A thread that hangs in MPI is left behind.
   ~MpiWorker();
   MpiWorker(const MpiWorker&) = delete;

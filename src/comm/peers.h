@@ -98,6 +98,7 @@ struct PeerOptions {
   // may end the process.
   std::chrono::milliseconds grace{5'000};
   std::function<void(const std::string& what)> overdue = {};
+  bool one_host = false;  // has all ranks, for certain
 };
 
 }  // namespace ebb

@@ -89,9 +89,9 @@ bool Traffic::start_first(Stream& stream) {
 }
 
 bool Traffic::may_start_piece(const Transfer& transfer) const {
-  if (!transfer.message.sends) return transfer.started < kPiecesAtOnce;
+  if (!transfer.message.sends) return transfer.started < pieces_at_once_;
   const auto sent = pieces_to_.find(transfer.message.peer);
-  return transfer.head_done && (sent == pieces_to_.end() || sent->second < kPiecesAtOnce);
+  return transfer.head_done && (sent == pieces_to_.end() || sent->second < pieces_at_once_);
 }
 
 void Traffic::finish(Place transfer) {
@@ -128,7 +128,7 @@ void Traffic::start_head(Place transfer) {
 }
 
 void Traffic::start_piece(Place transfer) {
-  const int64_t n = std::min(kPieceBytes, transfer->piece_total() - transfer->begun);
+  const int64_t n = std::min(piece_bytes_, transfer->piece_total() - transfer->begun);
   const int64_t slot = start(transfer, piece_tag(transfer->message.channel),
                              transfer->message.bytes + transfer->begun, n);
   parts_[slot].bytes = n;

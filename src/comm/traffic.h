@@ -28,12 +28,19 @@ namespace ebb {
 // in flight on each: so the pieces in flight are counted for a rank and not for a message.
 inline constexpr int64_t kPieceBytes = 60 << 10;
 inline constexpr int64_t kSmallBytes = 4080;
-inline constexpr int kPiecesAtOnce = 16;   // to one rank, and of one message that is received
+inline constexpr int kPiecesAtOnce = 16;  // to one rank, and of one message that is received
+// Ranks of one host have no network to queue for: there MPI copies larger pieces from one process's
+// memory to the other's at once, and small ones twice, in and out of memory that both see.
+inline constexpr int64_t kHostPieceBytes = 1 << 20;
+inline constexpr int kHostPiecesAtOnce = 4;
 inline constexpr int kMessagesAtOnce = 4;  // of one stream: each has a head, here and in MPI
 
 class Traffic {
  public:
-  explicit Traffic(const EbbMpi& mpi) : mpi_(mpi) {}
+  Traffic(const EbbMpi& mpi, bool one_host)
+      : mpi_(mpi),
+        piece_bytes_(one_host ? kHostPieceBytes : kPieceBytes),
+        pieces_at_once_(one_host ? kHostPiecesAtOnce : kPiecesAtOnce) {}
 
   void begin(Peers::Ticket ticket, const PeerMessage& message);
   // Starts what can start, lets MPI work, and adds what the other side has begun too to `met`, and
@@ -86,6 +93,8 @@ class Traffic {
   [[noreturn]] void mpi_failed(const std::string& doing) const;
 
   const EbbMpi& mpi_;
+  const int64_t piece_bytes_;
+  const int pieces_at_once_;
   std::list<Transfer> transfers_;
   std::map<StreamName, Stream> streams_;
   std::map<int, int> pieces_to_;  // each rank, in flight

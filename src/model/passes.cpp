@@ -143,11 +143,12 @@ void Passes::layer_by_layer() {
 
 void Passes::stage_by_stage() {
   Boundaries boundaries(b_, messages_, spec_.place);
-  const bool late = choices_.late_matrices;
+  const bool late = choices_.stage_order != StageOrder::in_turn;
   const auto begins_segment = [&](size_t part) {
     return part > 0 && part < ways_.size() && ways_[part].segment != ways_[part - 1].segment;
   };
-  const std::vector<StageWork> order = stage_order(spec_.place, {turns_, begins_segment, late});
+  const std::vector<StageWork> order =
+      stage_order(spec_.place, {turns_, begins_segment, choices_.stage_order});
   const auto own = [&](const StageWork& work) { return work.part < ways_.size(); };
   auto next = order.begin();
   const auto expect_next = [&] {

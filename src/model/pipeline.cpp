@@ -7,12 +7,14 @@ namespace ebb {
 std::vector<StageWork> stage_order(const RankPlace& place, const StageParts& parts) {
   using Kind = StageWork::Kind;
   const auto behind = static_cast<size_t>(place.pipe - 1 - place.stage());
-  const size_t ahead = std::min(behind, parts.count);
+  const bool late = parts.order != StageOrder::in_turn;
+  const bool further = parts.order == StageOrder::late_ahead && !place.last_stage();
+  const size_t ahead = std::min(behind + (further ? 1 : 0), parts.count);
   const auto delay = static_cast<size_t>(place.stage());
   std::vector<StageWork> order;
   size_t made = 0;  // parts whose matrices are
   const auto make_up_to = [&](size_t part) {
-    while (parts.late && made < part) order.push_back({Kind::matrices, made++});
+    while (late && made < part) order.push_back({Kind::matrices, made++});
   };
   for (size_t i = 0; i < parts.count + ahead; ++i) {
     if (i < parts.count) order.push_back({Kind::forward, i});

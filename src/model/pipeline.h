@@ -8,6 +8,7 @@
 
 #include "model/dit.h"
 #include "model/messages.h"
+#include "model/step.h"
 
 namespace ebb {
 
@@ -24,11 +25,12 @@ struct StageWork {
 // order: sums have the bits of one rank. `late`: matrices are left for where a stage would wait
 // (ZB-H1), by as many micro-batches as there are stages before this one, so that every stage has as
 // many in its hands; but all of a segment before the next one goes backward, for its sums begin
-// anew.
+// anew. `late_ahead`: every stage but the last is a micro-batch further ahead, so that one which is
+// late for once holds up nobody.
 struct StageParts {
   size_t count;
   std::function<bool(size_t part)> begins_segment;
-  bool late;
+  StageOrder order;
 };
 std::vector<StageWork> stage_order(const RankPlace& place, const StageParts& parts);
 

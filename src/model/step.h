@@ -7,6 +7,13 @@
 namespace ebb {
 
 // How a step is carried out. Every choice but the storage leaves the result the same, bit for bit.
+// What a stage of a pipeline does when (model/pipeline.h).
+enum class StageOrder : uint8_t {
+  in_turn,     // one forward, one backward (1F1B)
+  late,        // the same, and gradients of matrices where the stage would wait (ZB-H1)
+  late_ahead,  // that, with one more micro-batch under way
+};
+
 struct Choices {
   int64_t micro_batch = 0;   // samples that go through the network together; 0: the whole batch
   bool layer_major = false;  // all micro-batches through one block before the next
@@ -16,10 +23,9 @@ struct Choices {
   bool release = false;
   Schedule schedule = {};  // empty: every block keeps all
   Storage storage = {};
-  Offload offload = {};      // of weights only with `release`
-  Shard shard = Shard::off;  // over ranks
-  // Of a stage: gradients of matrices wait until the stage would (model/pipeline.h).
-  bool late_matrices = false;
+  Offload offload = {};                          // of weights only with `release`
+  Shard shard = Shard::off;                      // over ranks
+  StageOrder stage_order = StageOrder::in_turn;  // of a pipeline
 };
 
 enum class Optimizer : uint8_t { adamw, lion, adafactor };

@@ -88,7 +88,7 @@ void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
          "leave --shard out, or give --ranks data=N");
   }
   if (spec.leaves > 0) check_decisions_with_tree(d, spec);
-  if (spec.place.pipe == 1 && d.late_matrices.value_or(false)) {
+  if (spec.place.pipe == 1 && d.stage_order.value_or(StageOrder::in_turn) != StageOrder::in_turn) {
     fail(Exit::usage, "--stage-order zb-h1 contradicts a run without stages",
          "leave --stage-order out, or give --ranks pipe=N");
   }

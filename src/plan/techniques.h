@@ -24,7 +24,7 @@ struct Decisions {
   std::optional<Moments> moments;
   std::optional<Optimizer> optimizer;
   std::optional<Shard> shard;
-  std::optional<bool> late_matrices;
+  std::optional<StageOrder> stage_order;
   std::optional<bool> label_rows;
   std::optional<ExchangeCode> exchange;
   std::optional<int64_t> galore_rank;  // 0: off; kQuarter: a quarter of the width

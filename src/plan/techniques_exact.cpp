@@ -195,20 +195,37 @@ Technique shard_technique() {
   return t;
 }
 
-// What a stage does when: with the gradients of matrices where it would wait, or at once.
+// What a stage does when: with the gradients of matrices where it would wait, or at once, and by
+// how much it may be ahead.
 Technique stage_order_technique() {
   Technique t{"late matrices", Exactness::exact, "stage-order", "",
-              "of a pipeline: the gradients of matrices at once, or where a stage would wait"};
-  decide_by<bool>({{"1f1b", false}, {"zb-h1", true}}, &Decisions::late_matrices, t);
+              "of a pipeline: the gradients of matrices at once, or where a stage would wait; +1: "
+              "with one more micro-batch under way"};
+  using Order = StageOrder;
+  decide_by<Order>(
+      {{"1f1b", Order::in_turn}, {"zb-h1", Order::late}, {"zb-h1+1", Order::late_ahead}},
+      &Decisions::stage_order, t);
   t.offer = [](const Choices& before, const SearchCase& c) {
     const bool can = c.spec.place.pipe > 1;
-    if (!can && c.decisions.late_matrices.value_or(false)) return std::vector<Choices>();
-    return each_of<bool>(before, can ? std::vector{false, true} : std::vector{false},
-                         c.decisions.late_matrices,
-                         [](Choices& made) -> bool& { return made.late_matrices; });
+    if (!can && c.decisions.stage_order.value_or(Order::in_turn) != Order::in_turn) {
+      return std::vector<Choices>();
+    }
+    return each_of<Order>(before,
+                          can ? std::vector{Order::in_turn, Order::late, Order::late_ahead}
+                              : std::vector{Order::in_turn},
+                          c.decisions.stage_order,
+                          [](Choices& made) -> Order& { return made.stage_order; });
   };
-  t.setting = [](const DitConfig&, const StepSpec& spec) {
-    return spec.choices.late_matrices ? "ZB-H1" : "";
+  t.setting = [](const DitConfig&, const StepSpec& spec) -> std::string {
+    switch (spec.choices.stage_order) {
+      case Order::in_turn:
+        return "";
+      case Order::late:
+        return "ZB-H1";
+      case Order::late_ahead:
+        return "ZB-H1, one micro-batch more";
+    }
+    return "";
   };
   t.of_ranks = true;
   return t;

@@ -245,7 +245,9 @@ std::string title_of(const std::string& model, const DitConfig& config, const Pl
   if (planned.step.leaves > 0) title += fmt::format(" --sum tree:{}", planned.step.leaves);
   if (place.data > 1 && planned.step.leaves == 0) title += " --sum chain";
   if (place.pipe > 1) {
-    title += planned.step.choices.late_matrices ? " --stage-order zb-h1" : " --stage-order 1f1b";
+    constexpr const char* kOrders[] = {"1f1b", "zb-h1", "zb-h1+1"};
+    title += " --stage-order ";
+    title += kOrders[static_cast<int>(planned.step.choices.stage_order)];
   }
   std::string used;
   for (const TechniqueUse& use : techniques_in_use(config, planned.step)) {
