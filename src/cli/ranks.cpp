@@ -210,13 +210,6 @@ int resolve_leaves(const Settings& s, const RankPlace& place) {
 
 namespace {
 
-MeasuredMachine changed(const MeasuredMachine& machine,
-                        const std::function<void(Machine&)>& change) {
-  MeasuredMachine::Impl made = machine.impl();
-  change(made.machine);
-  return MeasuredMachine(std::make_shared<const MeasuredMachine::Impl>(std::move(made)));
-}
-
 // What rank 0 has measured, with this host's own directories.
 MeasuredMachine on_this_host(const std::string& described, const Settings& s) {
   const std::string directory = resolve_offload(s).string();
