@@ -1,5 +1,7 @@
 // Programs of several ranks: the bits of one rank alone, whatever their number, and no more bytes
 // than the plan says.
+#include "device_fixture.h"
+#include "model/messages.h"
 #include "rank_program_runs.h"
 
 namespace ebb {
@@ -183,6 +185,71 @@ TEST(RankPrograms, StateOnDiskGoesOverRanks) {
   const Bits tree = run_with(config, spec, {});
   away.micro_batch = 1;
   Ranks(config, spec, away, pipeline(config, 2, 2), Shard::grads).expect_same_as(tree);
+}
+
+// What is on its way is written and read by others while ops run, and is left out of the proof; all
+// else is proven as it is of one rank.
+TEST(RankPrograms, DebugMemoryPassesWhileBytesAreOnTheirWay) {
+  const OneThread one_thread;
+  DitConfig config = uneven_config(Objective::flow);
+  while (config.depth() < 4) config.blocks.push_back(config.blocks.back());
+  const auto expect_passes = [&](int leaves, const Choices& choices, const RankPlace& place,
+                                 Shard shard) {
+    StepSpec spec = updating(0.05f, 4);
+    spec.leaves = leaves;
+    const Ranks plain(config, spec, choices, place, shard, {}, 1);
+    const Ranks proven(config, spec, choices, place, shard, {}, 1, Executor::Mode::debug_memory);
+    for (int r = 0; r < place.ranks(); ++r) expect_same(plain.found(r), proven.found(r));
+  };
+  expect_passes(0, {.micro_batch = 1, .layer_major = true}, groups(2), Shard::weights);
+  expect_passes(0, {.micro_batch = 2}, pipeline(config, 2), Shard::off);
+  expect_passes(2, {.micro_batch = 1}, groups(2), Shard::grads);
+  RankPlace parts;
+  parts.tensor = 2;
+  config.blocks = {{2, 20}, {3, 7}};
+  expect_passes(0, {.micro_batch = 2}, parts, Shard::off);
+}
+
+// A rank that changes what it has begun to send, or bytes that are nobody's business.
+TEST(RankPrograms, DebugMemoryCatchesAChangeOfWhatIsOnItsWay) {
+  const OneThread one_thread;
+  const auto run = [](const char* spoiled, Executor::Mode mode) {
+    ThreadRanks::run(2, [&](Peers& peers) {
+      Builder b("sends", cpu_device());
+      Messages messages(b, 2);
+      const auto input = [&](const char* name) {
+        const Buf x = b.buffer(name, {30}, Purpose::data);
+        b.input(x);
+        return x;
+      };
+      const Buf x = input("x"), y = input("y"), z = b.buffer("z", {30});
+      const int other = 1 - peers.rank();
+      peers.rank() == 0 ? messages.send({"x", x, other, kPartialSums})
+                        : messages.receive_begin({"x", x, other, kPartialSums});
+      b.emit("z", Silu{30}, {y}, {z});
+      if (peers.rank() == 0) messages.wait_for_sends();
+      if (peers.rank() == 1) messages.receive_end({"x", x, other, kPartialSums});
+      // Both are still wanted.
+      const Buf sum = b.buffer("sum", {30}), end = b.buffer("end", {30});
+      b.emit("sum", Add{30}, {x, z}, {sum});
+      b.emit("end", Add{30}, {y, sum}, {end});
+      Rig* self = nullptr;
+      const LyingDevice device([&](const Call& call) {
+        std::fill_n(call.write(0), 30, 1.0f);
+        if (peers.rank() == 0 && *spoiled != 0) self->host(spoiled)[3] = 7;
+      });
+      Rig machine({b.finish()}, mode, device);
+      self = &machine;
+      for (const char* name : {"x", "y"}) machine.set(name, Column(30, 2.0));
+      machine.executor().exchange_with(peers);
+      machine.executor().run({});
+    });
+  };
+  for (const char* spoiled : {"x", "y"}) {
+    EXPECT_NO_THROW(run(spoiled, Executor::Mode::normal)) << spoiled;
+    EXPECT_THROW(run(spoiled, Executor::Mode::debug_memory), Bug) << spoiled;
+  }
+  EXPECT_NO_THROW(run("", Executor::Mode::debug_memory));
 }
 
 // Weights stay with all, the rest of the state with its owner: 4 + 12 / n bytes a parameter. With
