@@ -50,6 +50,25 @@ TEST_F(CliRankExchange, WhatWasNotSentIsDroppedOnlyWhereThatIsSaid) {
   train_over(2, "three", 4, {"--ranks", "data=2", "--resume"});
 }
 
+TEST_F(CliRankExchange, WhatWasNotSentLiesOnADiskWhereABudgetAsksForIt) {
+  fs::create_directory(launch_.folder / "disk");
+  const Args wide = over("powersgd:2") + Args{"--width", "192", "--heads", "4", "--shard", "off"};
+  train_over(2, "here", 2, wide);
+  Args away = wide + Args{"--offload", (launch_.folder / "disk").string()};
+  const auto planned = [&](const Args& more) {
+    Args plan = training("away", settings(2) + away + more) + Args{"--json"};
+    plan[0] = "plan";
+    return Json::parse(succeed(plan).out);
+  };
+  const Json free = planned({});
+  EXPECT_EQ(free["techniques"].dump().find("offload"), std::string::npos);
+  away = away + Args{"--memory", std::to_string(free["floor_bytes"].get<int64_t>())};
+  EXPECT_NE(planned({})["techniques"].dump().find("what codes have not sent"), std::string::npos);
+  train_over(2, "away", 2, away);
+  EXPECT_TRUE(tensors("here", 2) == tensors("away", 2));
+  EXPECT_TRUE(fs::is_empty(launch_.folder / "disk"));
+}
+
 TEST_F(CliRankExchange, IsPrunedAlong) {
   train_over(2, "run", 2, over("powersgd:2") + Args{"--width", "32", "--heads", "4"});
   succeed({"prune", "--from", "run", "--heads", "0.5", "--out", "p.safetensors"});

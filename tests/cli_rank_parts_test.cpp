@@ -65,6 +65,34 @@ TEST_F(CliRankParts, PicturesAreDrawnWithTheWholeModel) {
   }
 }
 
+// One block, which no stages can share, and whose weights are most of what a rank holds.
+TEST_F(CliRankParts, TheyAreTakenWhereNothingElseFits) {
+  const Args large = {"--depth", "1", "--width", "768", "--heads", "4", "--memory"};
+  const auto planned = [&](int64_t budget, const Args& layout) {
+    Args plan = training("open", settings(1) + large + Args{std::to_string(budget), "--json"});
+    plan[0] = "plan";
+    return Json::parse(run(plan + layout).out);
+  };
+  const auto floor = [&](const char* layout) {
+    return planned(int64_t{8} << 30, {"--ranks", layout})["floor_bytes"].get<int64_t>();
+  };
+  const int64_t whole = floor("data=2"), parts = floor("tensor=2");
+  ASSERT_LT(parts, whole);
+  EXPECT_EQ(planned(whole, {"--ranks", "auto:2"})["layout"], "data=2");
+  const int64_t between = (whole + parts) / 2;
+  const Json plan = planned(between, {"--ranks", "auto:2"});
+  EXPECT_EQ(plan["layout"], "tensor=2");
+  EXPECT_TRUE(plan["fits"].get<bool>());
+  EXPECT_NE(plan["techniques"].dump().find("rounding"), std::string::npos);
+  const Args budget = large + Args{std::to_string(between)};
+  const Result r = run(training("open", settings(1) + budget), ranks(2));
+  EXPECT_EQ(r.code, 0) << r.story();
+  EXPECT_TRUE(contains(r.out, "parts of blocks")) << r.story();
+  Args refused = training("open", settings(1) + large + Args{std::to_string(parts / 2)});
+  refused[0] = "plan";
+  expect_refused(run(refused + Args{"--ranks", "auto:2"}), 3, {"--ranks tensor=2 needs at least"});
+}
+
 TEST_F(CliRankParts, WhatGoesNotTogetherIsRefusedByName) {
   const auto refused = [&](const Args& more, const std::vector<std::string>& nouns) {
     Args plan = training("unused", wide(2) + more);

@@ -79,6 +79,15 @@ TEST_F(CliRanks, StateOnDiskToo) {
   EXPECT_TRUE(fs::is_empty(launch_.folder / "disk"));
 }
 
+TEST_F(CliRanks, DebugMemoryProvesWhatEachOfThemRuns) {
+  const Args small = {"--batch", "4", "--sample-every", "1", "--count", "1", "--sample-steps", "2"};
+  succeed(training("one", settings(1) + small));
+  for (const char* layout : {"data=2", "pipe=2"}) {
+    train_over(2, layout, 1, small + Args{"--ranks", layout, "--debug-memory"});
+    EXPECT_EQ(tensors("one", 1), tensors(layout, 1)) << layout;
+  }
+}
+
 TEST_F(CliRanks, PicturesAreThoseOfOneProcess) {
   const Args pictures = {"--sample-every", "2", "--count", "3", "--sample-steps", "4"};
   succeed(training("one", settings(2) + pictures));

@@ -170,6 +170,67 @@ TEST(CodedSums, NothingIsLostThatFeedbackKeeps) {
   }
 }
 
+// What is kept can lie beyond a lane, by itself or with the rest of the state.
+TEST(CodedSums, RestsOnDiskLeaveTheBits) {
+  const OneThread one_thread;
+  DitConfig config = uneven_config(Objective::flow);
+  config.width = 32;
+  while (config.depth() < 4) config.blocks.push_back(config.blocks.back());
+  const StepSpec spec = updating(0.05f, kBatch);
+  for (const char* text : {"bf16+feedback", "topk:0.1", "randomk:0.1", "powersgd:2"}) {
+    SCOPED_TRACE(text);
+    const auto ranks = [&](const Offload& offload, const RankPlace& place, Shard shard) {
+      Choices choices = coded(code_of(text), {.micro_batch = place.pipe > 1 ? 1 : 0});
+      choices.offload = offload;
+      return coded_ranks(config, spec, choices, place, shard);
+    };
+    const auto expect_same_rests = [&](const Offload& offload, const RankPlace& place,
+                                       Shard shard) {
+      const Ranks plain = ranks({}, place, shard), away = ranks(offload, place, shard);
+      for (int r = 0; r < place.ranks(); ++r) expect_same(plain.found(r), away.found(r));
+      EXPECT_LT(away.most_resident(), plain.most_resident() + kDiskMemory);
+    };
+    for (const Shard shard : {Shard::off, Shard::grads, Shard::weights}) {
+      expect_same_rests(rests_to_disk(shard == Shard::grads), groups(2), shard);
+    }
+    expect_same_rests(rests_to_disk(true), pipeline(config, 2, 2), Shard::grads);
+  }
+}
+
+// No more of them is in memory than what a few tensors have, and each comes once for every time
+// that its code goes over it, ahead of that.
+TEST(CodedSums, RestsOnDiskComeTensorByTensor) {
+  DitConfig config;
+  config.width = 64;
+  config.head_width = 32;
+  set_blocks(config, 24, 2);
+  for (const auto& [text, visits] : {std::pair{"topk:0.1", 1}, {"powersgd:2", 2}}) {
+    SCOPED_TRACE(text);
+    StepSpec spec = placed(updating(1, 2), groups(2), 0, Shard::off);
+    spec.choices = coded(code_of(text));
+    spec.choices.schedule = plain_schedule(std::vector<KeepSet>(config.depth()));
+    const PlanSet plain = make_plans({write_step(config, spec, cpu_device())});
+    spec.choices.offload = rests_to_disk(false);
+    const PlanSet away = make_plans({write_step(config, spec, cpu_device())});
+    const int64_t all = parameter_count(config) * 4;
+    EXPECT_GT(away.total_away_bytes(), all * 9 / 10);
+    EXPECT_LT(away.arena_bytes - kDiskMemory, plain.arena_bytes - all * 8 / 10);
+    std::map<std::string, int> begun;
+    const Program& program = away.plans[0].program;
+    for (size_t i = 0; i < program.ops.size(); ++i) {
+      const auto* transfer = std::get_if<Transfer>(&program.ops[i].params);
+      if (transfer == nullptr || !transfer->fetches() || !transfer->begins()) continue;
+      ++begun[program.buffer(program.ops[i].reads[0]).name];
+      const Op& next = program.ops[i + 1];
+      const bool at_once = std::holds_alternative<Transfer>(next.params) && !next.updates.empty() &&
+                           next.updates[0] == program.ops[i].writes[0];
+      EXPECT_FALSE(at_once) << program.ops[i].name;
+    }
+    EXPECT_GT(begun.size(), 50u);
+    for (const auto& [name, times] : begun) EXPECT_EQ(times, visits) << name;
+  }
+}
+
 // A step that is not applied has sent nothing that counts.
 TEST(CodedSums, ASkippedStepChangesNothingThatIsKept) {
   const OneThread one_thread;
@@ -183,9 +244,12 @@ TEST(CodedSums, ASkippedStepChangesNothingThatIsKept) {
     x.back() = INFINITY;
     machine.set(kBatchX, x);
   };
-  for (const char* text : kCodes) {
-    SCOPED_TRACE(text);
-    const Choices choices = coded(code_of(text));
+  std::vector<Choices> all;
+  for (const char* text : kCodes) all.push_back(coded(code_of(text)));
+  all.push_back(all.back());
+  all.back().offload = rests_to_disk(false);
+  for (const Choices& choices : all) {
+    SCOPED_TRACE(exchange_text(choices.storage.exchange));
     const Ranks one = coded_ranks(config, spec, choices, groups(2), Shard::off, 1);
     const Ranks two(config, spec, choices, groups(2), Shard::off, poisoned, 2);
     for (int r = 0; r < 2; ++r) {

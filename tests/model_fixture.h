@@ -169,8 +169,9 @@ inline Machine with_disk(Machine machine, double fetch_rate = 1e9, double store_
 
 // What moves everything that can be moved to that disk, or some of it.
 inline Offload to_disk(bool state, bool weights, bool inputs) {
-  return {state, weights, inputs, 0, kDiskMemory};
+  return {state, weights, inputs, false, 0, kDiskMemory};
 }
+inline Offload rests_to_disk(bool state) { return {state, false, false, true, 0, kDiskMemory}; }
 
 // Programs in memory of their own; program 0 unless said otherwise.
 class Rig {

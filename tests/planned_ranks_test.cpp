@@ -64,6 +64,50 @@ TEST(PlannedRanks, ALargerBudgetIsNotSlowerAndASmallerOneIsObeyed) {
   }
 }
 
+// What codes have not sent goes to a disk where a budget asks for it, and not before: by itself, or
+// with the rest of the state.
+TEST(PlannedRanks, RestsGoToADiskOnlyWhereABudgetNeedsThat) {
+  const Machine here = middling_machine(), machine = with_disk(here);
+  RunSpec spec = spec_of(2, 1, 0, int64_t{8} << 30);
+  spec.config.width = 256;
+  spec.config.patch = 8;
+  spec.config.classes = 0;
+  set_blocks(spec.config, 8, 4);
+  spec.step.batch = 2;
+  spec.decisions.exchange = parse_exchange("topk:0.01");
+  spec.decisions.shard = Shard::grads;
+  const auto planned = [&](int64_t budget) {
+    spec.budget_bytes = budget;
+    PlannedRun made = plan_run(spec, machine);
+    EXPECT_TRUE(made.fits);
+    EXPECT_LE(made.most_bytes(), budget);
+    return made.step.choices.offload;
+  };
+  EXPECT_FALSE(planned(int64_t{8} << 30).any());
+  const int64_t in_memory = floor_of(spec, here), least = floor_of(spec, machine);
+  const int64_t rests = 4 * parameter_count(spec.config);
+  EXPECT_LT(least, in_memory - rests);
+  const Offload some = planned(in_memory - rests / 4);
+  EXPECT_TRUE(some.rests != some.state) << "either is enough";
+  const Offload all = planned(least);
+  EXPECT_TRUE(all.rests && all.state);
+  // A refusal in memory says what a disk would need, under this code too.
+  RunSpec free = spec;
+  free.decisions.shard = std::nullopt;
+  Machine nominal = here;
+  nominal.lanes.push_back(nominal_disk());
+  const std::string wanted = "--offload DIR would need " + format_size(floor_of(free, nominal));
+  spec.budget_bytes = in_memory - rests / 4;
+  try {
+    plan_fitting_run(spec, here);
+    ADD_FAILURE() << "not refused";
+  } catch (const Error& e) {
+    EXPECT_NE(e.hint().find(wanted), std::string::npos) << e.hint() << "; " << wanted;
+  }
+  spec.decisions.exchange = parse_exchange("int8");
+  EXPECT_FALSE(planned(floor_of(spec, machine)).rests) << "nothing is kept of it";
+}
+
 // A batch of fewer samples than leaves, or fewer blocks than stages, is none; and it is the fullest
 // rank that says how much is needed.
 TEST(PlannedRanks, ARefusalNamesWhatTheLayoutCanDoAndItsFullestRankNeeds) {

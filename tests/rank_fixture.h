@@ -28,6 +28,7 @@ struct StateKind {
   DitConfig config;
   Storage storage = {};
   Optimizer optimizer = Optimizer::adamw;
+  Offload offload = {};
 };
 
 inline std::vector<StateKind> state_kinds() {
@@ -85,6 +86,7 @@ class RankRuns : public testing::Test {
     o.step.clip = 0.05f;
     o.step.optimizer = kind.optimizer;
     o.step.choices.storage = kind.storage;
+    o.step.choices.offload = kind.offload;
     o.step.place = place;
     o.step.choices.shard = shard;
     o.lr = 1e-2;
@@ -152,7 +154,7 @@ class RankRuns : public testing::Test {
   }
 
   const OneThread one_thread_;
-  const Machine machine_ = middling_machine();
+  const Machine machine_ = with_disk(middling_machine());
   TempFolder folder_;
   std::vector<uint8_t> pixels_;
   std::vector<int32_t> labels_;

@@ -65,7 +65,8 @@ class Ranks {
   // Before step k of a rank; and of how many.
   using Before = std::function<void(Rig& machine, int rank, int64_t k)>;
   Ranks(const DitConfig& config, StepSpec spec, const Choices& choices, const RankPlace& place,
-        Shard shard, const Before& before = {}, int64_t steps = 2) {
+        Shard shard, const Before& before = {}, int64_t steps = 2,
+        Executor::Mode mode = Executor::Mode::normal) {
     spec.choices = choices;
     const int ranks = place.ranks();
     std::vector<Program> programs;
@@ -84,7 +85,7 @@ class Ranks {
       turn.lock();
       try {
         OneAtATime lane(peers, turn);
-        Rig machine({std::move(programs[r])});
+        Rig machine({std::move(programs[r])}, mode);
         machine.set_weights(config);
         machine.executor().exchange_with(lane);
         for (int64_t k = 0; k < steps; ++k) {

@@ -1,5 +1,7 @@
 // Programs of several ranks: the bits of one rank alone, whatever their number, and no more bytes
 // than the plan says.
+#include "device_fixture.h"
+#include "model/messages.h"
 #include "rank_program_runs.h"
 
 namespace ebb {
@@ -184,6 +186,81 @@ TEST(RankPrograms, StateOnDiskGoesOverRanks) {
   const Bits tree = run_with(config, spec, {});
   away.micro_batch = 1;
   Ranks(config, spec, away, pipeline(config, 2, 2), Shard::grads).expect_same_as(tree);
+}
+
+// What is on its way is written and read by others while ops run, and is left out of the proof; all
+// else is proven as it is of one rank.
+TEST(RankPrograms, DebugMemoryPassesWhileBytesAreOnTheirWay) {
+  const OneThread one_thread;
+  DitConfig config = uneven_config(Objective::flow);
+  while (config.depth() < 4) config.blocks.push_back(config.blocks.back());
+  const auto expect_passes = [&](int leaves, const Choices& choices, const RankPlace& place,
+                                 Shard shard) {
+    StepSpec spec = updating(0.05f, 4);
+    spec.leaves = leaves;
+    const Ranks plain(config, spec, choices, place, shard, {}, 1);
+    const Ranks proven(config, spec, choices, place, shard, {}, 1, Executor::Mode::debug_memory);
+    for (int r = 0; r < place.ranks(); ++r) expect_same(plain.found(r), proven.found(r));
+  };
+  expect_passes(0, {.micro_batch = 1, .layer_major = true}, groups(2), Shard::weights);
+  expect_passes(0, {.micro_batch = 2}, pipeline(config, 2), Shard::off);
+  expect_passes(2, {.micro_batch = 1}, groups(2), Shard::grads);
+  RankPlace parts;
+  parts.tensor = 2;
+  config.blocks = {{2, 20}, {3, 7}};
+  expect_passes(0, {.micro_batch = 2}, parts, Shard::off);
+}
+
+// x goes from rank 0 to rank 1, and `meanwhile` happens on each of them while an op runs.
+void run_with_x_on_its_way(Executor::Mode mode,
+                           const std::function<void(int rank, Rig& machine)>& meanwhile) {
+  ThreadRanks::run(2, [&](Peers& peers) {
+    const int own = peers.rank(), other = 1 - own;
+    Builder b("sends", cpu_device());
+    Messages messages(b, 2);
+    const Buf x = b.buffer("x", {30}, Purpose::data), y = b.buffer("y", {30}, Purpose::data);
+    const Buf z = b.buffer("z", {30}), sum = b.buffer("sum", {30}), end = b.buffer("end", {30});
+    b.input(x);
+    b.input(y);
+    const Message message{"x", x, other, kPartialSums};
+    own == 0 ? messages.send(message) : messages.receive_begin(message);
+    b.emit("z", Silu{30}, {y}, {z});
+    own == 0 ? messages.wait_for_sends() : messages.receive_end(message);
+    b.emit("sum", Add{30}, {x, z}, {sum});  // both are still wanted
+    b.emit("end", Add{30}, {y, sum}, {end});
+    Rig* self = nullptr;
+    const LyingDevice device([&](const Call& call) {
+      std::fill_n(call.write(0), 30, 1.0f);
+      meanwhile(own, *self);
+    });
+    Rig machine({b.finish()}, mode, device);
+    self = &machine;
+    for (const char* name : {"x", "y"}) machine.set(name, Column(30, 2.0));
+    machine.executor().exchange_with(peers);
+    machine.executor().run({});
+  });
+}
+
+// As a transport does that has a thread of its own.
+TEST(RankPrograms, DebugMemoryLeavesAloneWhatIsOnItsWay) {
+  const OneThread one_thread;
+  run_with_x_on_its_way(Executor::Mode::debug_memory, [](int rank, Rig& machine) {
+    float& x = machine.host("x")[3];
+    if (rank == 1) x = 2.0f;
+    EXPECT_EQ(x, 2.0f) << "what is sent is read while ops run";
+  });
+}
+
+// A rank that changes what it has begun to send, or bytes that are nobody's business.
+TEST(RankPrograms, DebugMemoryCatchesAChangeOfWhatIsOnItsWay) {
+  const OneThread one_thread;
+  for (const char* spoiled : {"x", "y"}) {
+    const auto spoil = [&](int rank, Rig& machine) {
+      if (rank == 0) machine.host(spoiled)[3] = 7;
+    };
+    EXPECT_NO_THROW(run_with_x_on_its_way(Executor::Mode::normal, spoil)) << spoiled;
+    EXPECT_THROW(run_with_x_on_its_way(Executor::Mode::debug_memory, spoil), Bug) << spoiled;
+  }
 }
 
 // Weights stay with all, the rest of the state with its owner: 4 + 12 / n bytes a parameter. With

@@ -69,6 +69,24 @@ TEST_F(Unsent, ItsSumStaysWhoeverHasIt) {
   }
 }
 
+// A run that keeps it on a disk has the files of one that keeps it in memory, and either goes on
+// with the other's, over another number of ranks too.
+TEST_F(Unsent, LiesOnADiskAsItDoesInMemory) {
+  for (const char* text : {"bf16+feedback", "topk:0.1", "powersgd:2"}) {
+    SCOPED_TRACE(text);
+    StateKind here = kind(text);
+    here.config.width = 32;
+    StateKind away = here;
+    away.offload = rests_to_disk(false);
+    train(here, 3, Shard::off, "", 2, at("here"));
+    train(away, 3, Shard::off, "", 2, at("away"));
+    EXPECT_TRUE(bytes_of(at("here")) == bytes_of(at("away")));
+    train(here, 2, Shard::grads, at("away"), 1, at("back"));
+    train(away, 2, Shard::grads, at("here"), 1, at("forth"));
+    EXPECT_TRUE(bytes_of(at("back")) == bytes_of(at("forth")));
+  }
+}
+
 // It is the same thing whatever code left it.
 TEST_F(Unsent, GoesOnUnderAnotherCode) {
   train(kind("topk:0.1"), 2, Shard::off, "", 2, at("top"));

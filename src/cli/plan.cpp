@@ -79,6 +79,7 @@ int run_plan(Settings s) {
   TrainOptions options = options_of(s, source, budget);
   if (layout_is_open(s, options.step.place)) {
     const auto spec_of = [&](const RankPlace& place) {
+      check_parts(s, place);
       TrainOptions changed = options;
       changed.step.place = place;
       return run_spec(changed, source);

@@ -169,16 +169,18 @@ RankPlace resolve_place(const Settings& s, const Peers* peers) {
                      s.batch),
          "each rank takes at least one sample of every batch");
   }
-  if (chosen.tensor > 1 && s.prune_to > 0) {
-    fail(Exit::usage,
-         fmt::format(
-             "--prune-to contradicts {} {}: a block might keep fewer heads than it has ranks",
-             where, layout_text(chosen)),
-         "leave --prune-to out, or give --ranks data=N or pipe=N");
-  }
   RankPlace place{chosen.data, chosen.pipe, peers != nullptr ? peers->rank() : 0};
   place.tensor = chosen.tensor;
+  check_parts(s, place);
   return place;
+}
+
+void check_parts(const Settings& s, const RankPlace& place) {
+  if (place.tensor == 1 || s.prune_to <= 0) return;
+  fail(Exit::usage,
+       fmt::format("--prune-to contradicts {} {}: a block might keep fewer heads than it has ranks",
+                   ranks_at(s), layout_text(place)),
+       "leave --prune-to out, or give --ranks data=N or pipe=N");
 }
 
 bool layout_is_open(const Settings& s, const RankPlace& place) {
@@ -210,13 +212,6 @@ int resolve_leaves(const Settings& s, const RankPlace& place) {
 }
 
 namespace {
-
-MeasuredMachine changed(const MeasuredMachine& machine,
-                        const std::function<void(Machine&)>& change) {
-  MeasuredMachine::Impl made = machine.impl();
-  change(made.machine);
-  return MeasuredMachine(std::make_shared<const MeasuredMachine::Impl>(std::move(made)));
-}
 
 // What rank 0 has measured, with this host's own directories.
 MeasuredMachine on_this_host(const std::string& described, const Settings& s) {

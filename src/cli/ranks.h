@@ -31,6 +31,9 @@ RankPlace resolve_place(const Settings& settings, const Peers* peers);
 // The same of a verb whose ranks all do alike: their number alone.
 void check_equal_ranks(const Settings& settings, const Peers* peers);
 
+// Refuses what does not go with parts of blocks, if the ranks of a place have them.
+void check_parts(const Settings& settings, const RankPlace& place);
+
 // Whether the planner is to choose the layout: then resolve_place() has the number of ranks alone.
 bool layout_is_open(const Settings& settings, const RankPlace& place);
 

@@ -123,7 +123,8 @@ List rank_settings(const std::string& link) {
                              text("ranks", &Settings::ranks, "auto|data=N,pipe=M,tensor=T",
                                   "processes that share the work: N groups that each take a part "
                                   "of every batch, of M stages that each have some of the blocks, "
-                                  "of T that each have a part of every one of these"))),
+                                  "of T that each have a part of every one of these; auto: what is "
+                                  "fastest within --memory, T only where nothing else fits"))),
           text("sum", &Settings::sum, "chain|tree:S",
                "how gradients are added up: sample by sample, or S parts of the batch in pairs"),
           unstored(otherwise(link, text("link", &Settings::link, "RATE,LATENCY",

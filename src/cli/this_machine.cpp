@@ -90,10 +90,15 @@ MeasuredMachine::Options measure_options(const Settings& s) {
   return options;
 }
 
+MeasuredMachine changed(const MeasuredMachine& machine,
+                        const std::function<void(Machine&)>& change) {
+  MeasuredMachine::Impl made = machine.impl();
+  change(made.machine);
+  return MeasuredMachine(std::make_shared<const MeasuredMachine::Impl>(std::move(made)));
+}
+
 MeasuredMachine with_link(const MeasuredMachine& machine, const Link& link) {
-  MeasuredMachine::Impl changed = machine.impl();
-  changed.machine.link = link;
-  return MeasuredMachine(std::make_shared<const MeasuredMachine::Impl>(std::move(changed)));
+  return changed(machine, [&](Machine& made) { made.link = link; });
 }
 
 MeasuredMachine with_link(const MeasuredMachine& machine, const Settings& s) {

@@ -3,6 +3,8 @@
 
 #include <ebb/machine.h>
 
+#include <functional>
+
 #include "api/impl.h"
 #include "cli/settings.h"
 
@@ -16,7 +18,10 @@ void resolve_threads(const Settings& settings);
 // one's budget, and what a person should know on stderr.
 MeasuredMachine::Options measure_options(const Settings& settings);
 
-// The same machine with this link between its ranks; with --link, where that is given.
+// The same machine, but for what `change` does to it.
+MeasuredMachine changed(const MeasuredMachine& machine,
+                        const std::function<void(Machine&)>& change);
+// With this link between its ranks; with --link, where that is given.
 MeasuredMachine with_link(const MeasuredMachine& machine, const Link& link);
 MeasuredMachine with_link(const MeasuredMachine& machine, const Settings& settings);
 

@@ -121,6 +121,7 @@ Prepared prepare(Settings& s, const MeasuredMachine& measured, const RankPlace& 
   origin.reset();  // its header: nothing is held twice
   if (layout_is_open(s, place)) {
     const auto spec_of = [&](const RankPlace& other) {
+      check_parts(s, other);
       TrainOptions changed = options;
       changed.step.place = other;
       return run_spec(changed, &source);

@@ -45,6 +45,11 @@ bool Coded::is_low_rank(const ParamSpec& spec) const {
   return code_.kind == ExchangeCode::Kind::low_rank && storage_.sends_coded(spec);
 }
 
+// What is away is fetched while others are coded.
+void Coded::visit_rest(const ParamSpec& spec) {
+  if (storage_.sends_coded(spec) && step_.choices.offload.takes_rest(spec)) b_.cut();
+}
+
 // ---- one tensor's code --------------------------------------------------------------------------
 
 Coded::Code Coded::declare(const ParamSpec& spec, Buf gradient) {
@@ -166,6 +171,7 @@ void Coded::finish() {
       matrices.push_back({spec, gradient, {}, {}});
       continue;
     }
+    visit_rest(*spec);
     start(*spec, gradient);
     arrive(kOnTheirWay);
   }
@@ -221,6 +227,7 @@ void Coded::low_rank(std::vector<LowRank> matrices) {
   const int64_t R = code_.columns;
   each([&](LowRank& m, int64_t N, int64_t K, const std::string& name) {
     m.left = b_.buffer("code.left." + name, {N, R}, Purpose::exchange);
+    visit_rest(*m.spec);
     b_.emit("project." + name, PowerProject{N, K, R}, {m.gradient, gate_, warm(*m.spec)}, {m.left},
             {rest(*m.spec)});
   });
@@ -229,6 +236,7 @@ void Coded::low_rank(std::vector<LowRank> matrices) {
   });
   each([&](LowRank& m, int64_t N, int64_t K, const std::string& name) {
     m.right = b_.buffer("code.right." + name, {K, R}, Purpose::exchange);
+    visit_rest(*m.spec);
     b_.emit("project_back." + name, PowerBack{N, K, R}, {gate_, m.left}, {m.right},
             {rest(*m.spec)});
   });

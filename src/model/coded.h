@@ -49,6 +49,7 @@ class Coded final : public Sums {
     return kept_.at(rest_prefix(place_.group()) + spec.name);
   }
   Buf warm(const ParamSpec& spec) const { return kept_.at(kWarm + spec.name); }
+  void visit_rest(const ParamSpec& spec);
 
   Code declare(const ParamSpec& spec, Buf gradient);
   Code encode(const ParamSpec& spec, Buf gradient);

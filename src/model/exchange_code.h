@@ -27,6 +27,8 @@ struct ExchangeCode {
 
   bool any() const { return kind != Kind::whole; }
   bool is_few() const { return kind == Kind::top || kind == Kind::some; }
+  // How often a step goes over what a rank did not send: for each side of a product once.
+  int rest_visits() const { return !feedback ? 0 : kind == Kind::low_rank ? 2 : 1; }
   // Whether a tensor's gradient is coded. What is small goes as it is: that costs little.
   bool codes(const ParamSpec& p) const;
   int64_t sent(int64_t n) const;  // numbers of a tensor: top, some

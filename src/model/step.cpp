@@ -179,6 +179,11 @@ class StepWriter {
         homes[b.id] = offload.home(offload.takes(spec, b_.program().buffer(b).purpose));
       }
     }
+    for (const ParamSpec& spec : own_specs()) {
+      if (!spec_.codes_gradients() || !offload.takes_rest(spec)) continue;
+      const Buf rest = b_.program().find(rest_prefix(spec_.place.group()) + spec.name);
+      if (rest) homes[rest.id] = offload.home(true);
+    }
     for (const Buf x : passes_.between_blocks()) {
       homes[b_.program().root(x).id] = offload.home(offload.inputs);
     }

@@ -62,9 +62,10 @@ struct Offload {
   bool state = false;    // moments and average
   bool weights = false;  // what they are of; with the state
   bool inputs = false;   // of the blocks, from the forward pass to the backward pass
+  bool rests = false;    // of gradients: what codes have not sent
   Home lane = 0;
   int64_t memory_bytes = 0;  // that its transfers go through
-  bool any() const { return state || weights || inputs; }
+  bool any() const { return state || weights || inputs || rests; }
   bool operator==(const Offload&) const = default;
 
   bool covers(const ParamSpec& p) const {
@@ -75,6 +76,7 @@ struct Offload {
   bool takes(const ParamSpec& p, Purpose purpose) const {
     return covers(p) && (purpose == Purpose::weight ? weights : state);
   }
+  bool takes_rest(const ParamSpec& p) const { return covers(p) && rests; }
   Home home(bool away) const { return away ? lane : kOnDevice; }
   // The program with its buffers at home there.
   Program moved(Program program, const std::vector<Home>& homes) const;

@@ -32,12 +32,16 @@ class Planner {
 
   // The fastest that fits, or the smallest.
   PlannedRun plan() const {
-    if (spec_.step.place.alone()) {
-      const Candidate* first = nullptr;
-      PlannedRun made = first_that_fits({}, first);
-      return first != nullptr ? std::move(made) : smallest();
-    }
-    return fastest_of_ways();
+    std::optional<PlannedRun> made = fastest();
+    return made ? std::move(*made) : smallest();
+  }
+
+  // Programs that were written do not come to less than their estimate; a profile's might.
+  std::optional<PlannedRun> plan_if_it_fits() const {
+    std::optional<PlannedRun> made = fastest();
+    if (!made && !is_staged()) made = smallest();
+    if (made && !made->fits) made.reset();
+    return made;
   }
 
   int64_t floor_bytes() const { return smallest().most_bytes(); }
@@ -47,6 +51,15 @@ class Planner {
   using Way = std::pair<Shard, std::string>;
   static Way way_of(const Choices& choices) {
     return {choices.shard, exchange_text(choices.storage.exchange)};
+  }
+
+  // The fastest that fits by its estimate, if one does.
+  std::optional<PlannedRun> fastest() const {
+    if (!spec_.step.place.alone()) return fastest_of_ways();
+    const Candidate* first = nullptr;
+    PlannedRun made = first_that_fits({}, first);
+    if (first == nullptr) return std::nullopt;
+    return made;
   }
 
   // Among those of one way, if one is asked for.
@@ -65,7 +78,7 @@ class Planner {
 
   // What ranks exchange shows only when all of them are played side by side. One plan at a time is
   // kept.
-  PlannedRun fastest_of_ways() const {
+  std::optional<PlannedRun> fastest_of_ways() const {
     std::vector<Way> ways;
     for (const Candidate& candidate : candidates_) ways.push_back(way_of(candidate.choices));
     std::sort(ways.begin(), ways.end());
@@ -81,7 +94,8 @@ class Planner {
       best = first;
       seconds = own;
     }
-    return best != nullptr ? around(*best) : smallest();
+    if (best == nullptr) return std::nullopt;
+    return around(*best);
   }
 
   // The least that any of them takes, and that the lanes hold.
@@ -193,6 +207,10 @@ class Planner {
 
 PlannedRun plan_run(const RunSpec& spec, const Machine& machine) {
   return Planner(spec, machine).plan();
+}
+
+std::optional<PlannedRun> plan_run_if_it_fits(const RunSpec& spec, const Machine& machine) {
+  return Planner(spec, machine).plan_if_it_fits();
 }
 
 PlannedRun plan_run_and_floor(const RunSpec& spec, const Machine& machine) {

@@ -60,6 +60,8 @@ int64_t floor_of(const RunSpec& spec, const Machine& machine);
 // every rank comes to the same choices.
 PlannedRun plan_run(const RunSpec& spec, const Machine& machine);
 PlannedRun plan_run_and_floor(const RunSpec& spec, const Machine& machine);
+// The fastest one alone: what nothing fits is not looked at further.
+std::optional<PlannedRun> plan_run_if_it_fits(const RunSpec& spec, const Machine& machine);
 
 // The same; a budget that cannot hold is Exit::budget, with the floor and up to three ways out.
 PlannedRun plan_fitting_run(const RunSpec& spec, const Machine& machine);

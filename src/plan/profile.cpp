@@ -78,7 +78,8 @@ int64_t state_bytes(const DitConfig& config, const StepSpec& spec, const Choices
     }
     if (spec.place.data == 1) continue;
     for (const StateBuffer& b : exchange_state(p, choices.storage, spec.place.group())) {
-      bytes += limits.aligned(b.bytes());
+      const bool away = offload.takes_rest(p) && b.prefix != kWarm;
+      if (!away) bytes += limits.aligned(b.bytes());
     }
   }
   return bytes;
@@ -101,18 +102,27 @@ double update_seconds(const DitConfig& config, const StepSpec& spec, const Choic
 
 namespace {
 
-// What is away comes for its update and goes again.
+// What is away comes for its update, or to be coded, and goes again.
 double visiting_seconds(const Owned& owned, const StepSpec& spec, const Choices& choices,
                         const Machine& machine) {
   const Offload& offload = choices.offload;
   double seconds = 0;
+  const auto visit = [&](const StateBuffer& b, int times) {
+    for (const Transfer::Part part : {Transfer::Part::fetch_begin, Transfer::Part::store_begin}) {
+      seconds += times *
+                 machine.lanes.at(offload.lane).seconds({part, b.bytes(), DType::u8, offload.lane});
+    }
+  };
   for (const ParamSpec* p : owned.trained) {
     for (const StateBuffer& b : state_of(*p, spec, choices.storage)) {
-      if (!b.updated() || !offload.takes(*p, b.purpose)) continue;
-      for (const Transfer::Part part : {Transfer::Part::fetch_begin, Transfer::Part::store_begin}) {
-        seconds +=
-            machine.lanes.at(offload.lane).seconds({part, b.bytes(), DType::u8, offload.lane});
-      }
+      if (b.updated() && offload.takes(*p, b.purpose)) visit(b, 1);
+    }
+  }
+  if (spec.place.data == 1) return seconds;
+  for (const ParamSpec& p : owned.all) {
+    if (!offload.takes_rest(p)) continue;
+    for (const StateBuffer& b : exchange_state(p, choices.storage, spec.place.group())) {
+      if (b.prefix != kWarm) visit(b, choices.storage.exchange.rest_visits());
     }
   }
   return seconds;
@@ -218,8 +228,9 @@ class Profiler {
 
     // Which blocks' sums end with a rank, and which weights are brought to it, is a matter of the
     // whole model: the sums count as there all along, and so does the most that is on its way.
+    // Rests that come from a lane do so behind the backward pass alone.
     const auto on_its_way = [](const Buffer& b) {
-      return b.purpose == Purpose::exchange && !b.resident;
+      return b.purpose == Purpose::exchange && !b.resident && !rest_in(b.name);
     };
     const bool two_passes = spec_.update && choices_.release && spec_.norm_first();
     const Stages stages(program, 2 * blocks + 3, two_passes, machine_, [&](const Buffer& b) {

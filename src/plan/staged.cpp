@@ -54,10 +54,8 @@ class StagedSearch {
     for (const std::vector<int64_t>& cuts : cuts_worth_trying()) {
       for (const Choices& way : every_choice(c_)) offer(cuts, way);
     }
-    const bool any = std::any_of(made_.begin(), made_.end(),
-                                 [&](const Candidate& made) { return made.bytes <= arena_bytes_; });
     std::stable_sort(made_.begin(), made_.end(), [&](const Candidate& a, const Candidate& b) {
-      return any ? weighted(a) < weighted(b) : a.bytes < b.bytes;
+      return arena_bytes_ > 0 ? weighted(a) < weighted(b) : a.bytes < b.bytes;
     });
     return std::move(made_);
   }
@@ -143,6 +141,9 @@ class StagedSearch {
       const auto fits = [&](const KeepSet& kept) {
         return arena_bytes_ > 0 && arena_bytes_of(written(kept)) <= arena_bytes_;
       };
+      // Under a tight budget most ways do not fit with the least kept: they are not looked at
+      // further.
+      if (arena_bytes_ > 0 && !fits(options.back())) return;
       // Bytes fall from option to option: the first that fits, or the last.
       const auto chosen = std::partition_point(options.begin(), options.end() - 1,
                                                [&](const KeepSet& kept) { return !fits(kept); });

@@ -8,9 +8,9 @@
 
 namespace ebb {
 
-// Worth trying within so many bytes of every rank's arena, fastest first: each stage keeps as much
-// as it can. Where nothing fits: what takes least. Fails with Exit::usage where there are more
-// stages than blocks, or more parts of a block than heads.
+// Those that fit so many bytes of every rank's arena, fastest first: each stage keeps as much as it
+// can. Of none or fewer bytes: all, what takes least first. Fails with Exit::usage where there are
+// more stages than blocks, or more parts of a block than heads.
 std::vector<Candidate> staged_candidates(const DitConfig& config, const StepSpec& spec,
                                          const Decisions& decisions, const Machine& machine,
                                          int64_t arena_bytes);

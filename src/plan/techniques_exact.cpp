@@ -243,38 +243,49 @@ Technique tensor_technique() {
 }
 
 // A parameter's state goes away after its update: with release while the next layer runs, else
-// while the next tensor is updated. A stage keeps what it gets from others where it came.
+// while the next tensor is updated. So does what a code has not sent of its gradient, while the
+// next is coded. A stage keeps what it gets from others where it came.
 Technique offload_technique() {
   Technique t{"offload", Exactness::exact, "offload"};
   t.offer = [](const Choices& before, const SearchCase& c) {
     std::vector<Choices> all = {before};
     const bool stage = c.spec.place.pipe > 1;
+    const bool keeps_rests = c.spec.place.data > 1 && before.storage.exchange.feedback;
     for (size_t lane = 0; lane < c.machine.lanes.size(); ++lane) {
-      const auto add = [&](bool state, bool weights, bool inputs) {
+      const auto add = [&](Offload offload) {
+        offload.lane = static_cast<Home>(lane);
+        offload.memory_bytes = c.machine.lanes[lane].memory_bytes;
         all.push_back(before);
-        all.back().offload = {state, weights, inputs, static_cast<Home>(lane),
-                              c.machine.lanes[lane].memory_bytes};
+        all.back().offload = offload;
       };
-      if (!stage) add(false, false, true);
-      if (!c.spec.update) continue;
-      for (const bool inputs : {false, true}) {
-        if (inputs && stage) continue;
-        add(true, false, inputs);
-        if (before.release && c.spec.place.alone()) add(true, true, inputs);
+      for (const bool rests : {false, true}) {
+        if (rests && !keeps_rests) continue;
+        for (const bool inputs : {false, true}) {
+          if (inputs && stage) continue;
+          if (inputs || rests) add({.inputs = inputs, .rests = rests});
+          if (!c.spec.update) continue;
+          add({.state = true, .inputs = inputs, .rests = rests});
+          if (!before.release || !c.spec.place.alone()) continue;
+          add({.state = true, .weights = true, .inputs = inputs});
+        }
       }
     }
     return all;
   };
   t.setting = [](const DitConfig&, const StepSpec& spec) -> std::string {
     const Offload& o = spec.choices.offload;
-    if (!o.any()) return "";
-    std::string what = o.state ? "moments, average" : "";
-    if (o.weights) what += ", weights";
-    if (o.inputs) what += what.empty() ? "block inputs" : ", block inputs";
+    std::string what;
+    const auto add = [&](bool away, const char* name) {
+      if (away) what += fmt::format("{}{}", what.empty() ? "" : ", ", name);
+    };
+    add(o.state, "moments, average");
+    add(o.weights, "weights");
+    add(o.inputs, "block inputs");
+    add(o.rests, "what codes have not sent");
     return what;
   };
   t.reluctance = [](const Choices& c) {
-    return c.offload.state + c.offload.weights + c.offload.inputs;
+    return c.offload.state + c.offload.weights + c.offload.inputs + c.offload.rests;
   };
   return t;
 }

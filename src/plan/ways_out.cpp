@@ -8,16 +8,19 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "plan/layout.h"
 #include "plan/planned_run.h"
 
 namespace ebb {
 
 namespace {
 
+// But for how gradients go between ranks, which is a matter of more than memory, all is left to the
+// planner.
 WayOut way_out(RunSpec changed, std::string how, const Machine& machine) {
-  std::set<std::string> allowed = std::move(changed.decisions.allowed);
-  changed.decisions = {};
-  changed.decisions.allowed = std::move(allowed);
+  const Decisions decided = std::exchange(changed.decisions, {});
+  changed.decisions.allowed = decided.allowed;
+  changed.decisions.exchange = decided.exchange;
   return {std::move(how), floor_of(changed, machine)};
 }
 
@@ -173,10 +176,11 @@ void refuse_budget(const RunSpec& spec, const PlannedRun& planned, const Machine
         "parameters",
         size_word(spec.budget_bytes), spec.step.batch, 100 * *share);
   }
+  const RankPlace& place = spec.step.place;
   fail(Exit::budget,
-       fmt::format("plan: {} at --batch {} needs at least {}, over --memory {}", spec.name,
-                   spec.step.batch, format_size(planned.most_bytes()),
-                   format_size(spec.budget_bytes)),
+       fmt::format("plan: {} at --batch {}{} needs at least {}, over --memory {}", spec.name,
+                   spec.step.batch, place.alone() ? "" : " --ranks " + layout_text(place),
+                   format_size(planned.most_bytes()), format_size(spec.budget_bytes)),
        fmt::format("exact techniques {}are all in use; {}{}",
                    machine.lanes.empty() ? "in memory " : "", fmt::join(named, ", "), pruning));
 }

@@ -80,6 +80,7 @@ void Executor::run(const Scalars& scalars) {
     for (int i = 0; i < count; ++i) timeline_.push_back({i, live_bytes_[i], 0});
   }
   feed_failure_ = nullptr;
+  on_their_way_.clear();  // what a run that failed has left
   int next = 0;
   for (const Loop& loop : plan_.program.loops) {
     run_ops(next, loop.begin, 0, scalars);
@@ -206,7 +207,7 @@ void Executor::run_transfer(const Transfer& transfer, const Op& op) {
 
 void Executor::run_exchange(const Exchange& exchange, const Op& op, int64_t iteration) {
   require(peers_ != nullptr, "executor: {} is for another rank, and there is none", op.name);
-  const Buf x = !op.reads.empty() ? op.reads[0] : !op.writes.empty() ? op.writes[0] : op.updates[0];
+  const Buf x = exchanged(op);
   if (!exchange.begins()) return finish_exchange(tickets_[x.id]);
   const Place at = place(x, iteration);
   std::byte* const bytes = memory_.device().host(at.piece) + at.offset;

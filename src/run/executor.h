@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <map>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -83,6 +84,9 @@ class Executor {
     bool moves = false;  // some of the places move on each time round the loop
   };
 
+  static Buf exchanged(const Op& op) {
+    return (!op.reads.empty() ? op.reads : !op.writes.empty() ? op.writes : op.updates)[0];
+  }
   Buf sized(std::string_view name, size_t bytes) const;  // a Bug unless it has so many
   int64_t offset(Buf b, int64_t iteration = 0) const {
     return plan_.offsets[b.id] + iteration * plan_.program.buffer(b).view.stride;
@@ -102,6 +106,7 @@ class Executor {
   void spoil(int index, DeviceMemory& memory) const;
   void finish_exchange(PeerLane::Ticket ticket);
   void run_op_checked(int index, int64_t iteration, const Scalars& scalars);
+  void run_exchange_checked(int index, int64_t iteration, const Scalars& scalars);
   void move_on(int index, int64_t iteration);
   bool born_at(int buffer, int index, int64_t iteration) const;
 
@@ -117,6 +122,11 @@ class Executor {
   int64_t peak_bytes_ = 0;
   std::vector<int64_t> live_bytes_;  // at each op; for the timeline
   std::vector<bool> host_owned_;     // by buffer: no op touches it, other threads may
+  struct OnItsWay {                  // to another rank or from one, while ops run
+    int64_t begin, end;              // bytes of the arena
+    std::vector<std::byte> sent;     // what they are: of one that is sent
+  };
+  std::map<int32_t, OnItsWay> on_their_way_;  // by buffer; with debug_memory
   std::vector<TimelinePoint> timeline_;
   Standstill standstill_;
 };

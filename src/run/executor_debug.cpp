@@ -1,7 +1,8 @@
 // The proof of what ops declare. Everything that an op did not declare is poisoned while it runs:
 // if it reads such bytes it computes NaN, and if it writes them the poison is gone. A buffer is
 // poisoned when it is born. Declared reads must come out unchanged; one whose place an output takes
-// is read from a copy.
+// is read from a copy. What is on its way between ranks others write and read meanwhile: it is not
+// poisoned.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -92,6 +93,32 @@ bool Executor::born_at(int buffer, int index, int64_t iteration) const {
   return false;
 }
 
+// A rank cannot wait where a message begins: the other may wait for this one. So what is on its way
+// is left alone while ops run, and of what is sent it is proven that none of them changed it.
+void Executor::run_exchange_checked(int index, int64_t iteration, const Scalars& scalars) {
+  const Op& op = plan_.program.ops[index];
+  const auto& exchange = std::get<Exchange>(op.params);
+  const Buf x = exchanged(op);
+  const auto bytes_at = [&](int64_t offset) {
+    const Place at = memory_.limits().place(offset);
+    const std::byte* bytes = memory_.device().host(at.piece) + at.offset;
+    return std::vector<std::byte>(bytes, bytes + exchange.bytes());
+  };
+  if (exchange.begins()) {
+    const int64_t begin = offset(x, iteration);
+    on_their_way_[x.id] = {begin, begin + exchange.bytes(), {}};
+    if (exchange.sends()) on_their_way_[x.id].sent = bytes_at(begin);
+    return call(index, iteration, scalars, memory_.device());
+  }
+  call(index, iteration, scalars, memory_.device());
+  const auto ended = on_their_way_.extract(x.id);
+  require(!ended.empty(), "debug-memory: {} ends what was not begun", op.name);
+  const OnItsWay& was = ended.mapped();
+  require(was.sent.empty() || bytes_at(was.begin) == was.sent,
+          "debug-memory: {} was changed while it was on its way: {}", plan_.program.buffer(x).name,
+          op.name);
+}
+
 void Executor::run_op_checked(int index, int64_t iteration, const Scalars& scalars) {
   const Program& program = plan_.program;
   const Op& op = program.ops[index];
@@ -105,8 +132,9 @@ void Executor::run_op_checked(int index, int64_t iteration, const Scalars& scala
     }
     return;
   }
-  require(!std::holds_alternative<Exchange>(op.params),
-          "debug-memory: {} is for another rank, which writes when it likes", op.name);
+  if (std::holds_alternative<Exchange>(op.params)) {
+    return run_exchange_checked(index, iteration, scalars);
+  }
   const auto at = [&](int64_t offset) {  // a byte of the arena
     const Place place = memory_.limits().place(offset);
     return memory_.device().host(place.piece) + place.offset;
@@ -144,10 +172,11 @@ void Executor::run_op_checked(int index, int64_t iteration, const Scalars& scala
   const auto declare = [&](int64_t begin, int64_t bytes) {
     declared.emplace_back(begin, begin + bytes);
   };
-  // Other threads may be writing what is the host's: it is not even read here.
+  // Other threads may be writing what is the host's, or on its way: it is not even read here.
   for (size_t id = 0; id < program.buffers.size(); ++id) {
     if (host_owned_[id]) declare(plan_.offsets[id], program.buffers[id].bytes());
   }
+  for (const auto& [id, bytes] : on_their_way_) declared.emplace_back(bytes.begin, bytes.end);
   for (const auto* list : {&op.reads, &op.writes, &op.updates}) {
     for (const Buf b : *list) declare(offset(b, iteration), program.buffer(b).bytes());
   }
