@@ -20,6 +20,9 @@ struct Choices {
   Shard shard = Shard::off;  // over ranks
   // Of a stage: gradients of matrices wait until the stage would (model/pipeline.h).
   bool late_matrices = false;
+  // Where ranks have parts of blocks: what lies between the products each has of its own samples
+  // alone (TokenRows), of micro-batches that have samples for all of them.
+  bool cut_tokens = false;
 };
 
 enum class Optimizer : uint8_t { adamw, lion, adafactor };
@@ -69,6 +72,7 @@ struct StepSpec {
 int64_t largest_segment(const StepSpec& spec);  // of any rank
 // Whether a segment is more than one micro-batch, on any rank.
 bool accumulates(const StepSpec& spec, int64_t micro_batch);
+int64_t largest_micro_batch(const StepSpec& spec, const Choices& choices);
 
 // Equal micro-batches run in a loop; what is left over is a part of its own.
 struct Part {
