@@ -54,8 +54,7 @@ TEST_F(CliRankParts, TokensThatAreCutGiveTheSameFilesAndPictures) {
   }
   EXPECT_TRUE(tensors("whole", 4) == tensors("cut", 4));
   const std::string picture = "samples/step-000000004.png";
-  EXPECT_TRUE(slurp(launch_.folder / "whole" / picture) ==
-              slurp(launch_.folder / "cut" / picture));
+  EXPECT_TRUE(slurp(launch_.folder / "whole" / picture) == slurp(launch_.folder / "cut" / picture));
   EXPECT_NE(slurp(launch_.folder / "cut/settings.toml").find("tokens = \"cut\""),
             std::string::npos);
 }
@@ -98,6 +97,10 @@ TEST_F(CliRankParts, WhatGoesNotTogetherIsRefusedByName) {
           {"--tokens cut", "--micro-batch 3", "tensor=4"});
   refused({"--ranks", "tensor=4", "--tokens", "cut", "--batch", "3"},
           {"--tokens cut", "--batch 3", "tensor=4"});
+  refused({"--ranks", "data=2,tensor=4", "--tokens", "cut", "--batch", "7"},
+          {"--tokens cut", "--batch 7", "tensor=4"});
+  refused({"--ranks", "tensor=2", "--tokens", "cut", "--batch", "max"},
+          {"--tokens cut", "--batch max"});
   refused({"--ranks", "tensor=2", "--prune-to", "0.5", "--prune-end", "2", "--prune-every", "1"},
           {"--prune-to", "tensor=2"});
   refused({"--ranks", "pipe=500,tensor=500"}, {"ranks at most"});

@@ -1,5 +1,7 @@
 #include "model/step.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "model/passes.h"
 #include "model/slices.h"
@@ -26,8 +28,9 @@ bool accumulates(const StepSpec& spec, int64_t micro_batch) {
   return micro_batch > 0 && largest_segment(spec) > micro_batch;
 }
 
-int64_t largest_micro_batch(const StepSpec& spec, const Choices& choices) {
-  return accumulates(spec, choices.micro_batch) ? choices.micro_batch : largest_segment(spec);
+int64_t samples_together(const StepSpec& spec, int64_t micro_batch) {
+  const int64_t least = spec.batch / (spec.leaves > 0 ? spec.leaves : spec.place.data);
+  return micro_batch > 0 ? std::min(micro_batch, least) : least;
 }
 
 namespace {
@@ -146,7 +149,8 @@ class StepWriter {
             "step: sums of parts in 16 bits");
     require(place.tensor == 1 || spec_.optimizer != Optimizer::adafactor,
             "step: factored moments of parts");
-    require(!choices_.cut_tokens || can_cut_tokens(largest_micro_batch(spec_, choices_), place),
+    require(!choices_.cut_tokens ||
+                can_cut_tokens(samples_together(spec_, choices_.micro_batch), place),
             "step: tokens of fewer samples than there are parts");
     require(choices_.shard == Shard::off || spec_.group_lasso == 0,
             "step: structures whose tensors lie with several ranks");

@@ -72,7 +72,8 @@ struct StepSpec {
 int64_t largest_segment(const StepSpec& spec);  // of any rank
 // Whether a segment is more than one micro-batch, on any rank.
 bool accumulates(const StepSpec& spec, int64_t micro_batch);
-int64_t largest_micro_batch(const StepSpec& spec, const Choices& choices);
+// That go through the network at a time, of the segment with the fewest; a tail may be smaller.
+int64_t samples_together(const StepSpec& spec, int64_t micro_batch);
 
 // Equal micro-batches run in a loop; what is left over is a part of its own.
 struct Part {

@@ -80,7 +80,7 @@ void check_cut_tokens(const Decisions& d, const StepSpec& spec) {
                               const std::string& hint) {
     fail(Exit::usage, fmt::format("--tokens cut contradicts {}: {}", other, why), hint);
   };
-  const int64_t parts = spec.place.tensor, own = largest_segment(spec);
+  const int64_t parts = spec.place.tensor, own = samples_together(spec, 0);
   if (parts == 1) {
     contradicts("a run without --ranks tensor=2 or more",
                 "nobody else has parts of the same blocks",

@@ -238,7 +238,7 @@ Technique tokens_technique() {
     if (c.cut_tokens) d.cut_tokens = true;
   };
   t.offer = [](const Choices& before, const SearchCase& c) {
-    const bool can = can_cut_tokens(largest_micro_batch(c.spec, before), c.spec.place);
+    const bool can = can_cut_tokens(samples_together(c.spec, before.micro_batch), c.spec.place);
     if (!can && c.decisions.cut_tokens.value_or(false)) return std::vector<Choices>();
     return each_of<bool>(before, can ? std::vector{false, true} : std::vector{false},
                          c.decisions.cut_tokens,
