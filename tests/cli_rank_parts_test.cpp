@@ -45,9 +45,23 @@ TEST_F(CliRankParts, EveryLayoutTrainsAsOneProcessButForRounding) {
   for (const char* name : {"two", "four", "data", "pipe"}) expect_close("one", name, 4);
 }
 
+TEST_F(CliRankParts, TokensThatAreCutGiveTheSameFilesAndPictures) {
+  const Args pictures = {"--sample-every", "4", "--count", "3", "--sample-steps", "4"};
+  for (const char* word : {"whole", "cut"}) {
+    train_over(
+        2, word, 4,
+        wide(4) + pictures + Args{"--ranks", "tensor=2", "--micro-batch", "3", "--tokens", word});
+  }
+  EXPECT_TRUE(tensors("whole", 4) == tensors("cut", 4));
+  const std::string picture = "samples/step-000000004.png";
+  EXPECT_TRUE(slurp(launch_.folder / "whole" / picture) == slurp(launch_.folder / "cut" / picture));
+  EXPECT_NE(slurp(launch_.folder / "cut/settings.toml").find("tokens = \"cut\""),
+            std::string::npos);
+}
+
 TEST_F(CliRankParts, AnyNumberGoesOnWithWhatOthersSaved) {
   succeed(training("one", wide(6)));
-  train_over(2, "moving", 2, wide(2) + Args{"--ranks", "tensor=2"});
+  train_over(2, "moving", 2, wide(2) + Args{"--ranks", "tensor=2", "--tokens", "cut"});
   train_over(4, "moving", 4, wide(4) + Args{"--ranks", "tensor=4", "--resume"});
   succeed({"train", "--out", "moving", "--resume", "--steps", "6"});
   expect_close("one", "moving", 6);
@@ -105,6 +119,16 @@ TEST_F(CliRankParts, WhatGoesNotTogetherIsRefusedByName) {
   refused({"--ranks", "tensor=2", "--precision", "bf16"}, {"--precision", "tensor=2"});
   refused({"--ranks", "tensor=2", "--optimizer", "adafactor"}, {"adafactor", "tensor=2"});
   refused({"--ranks", "tensor=2", "--shard", "grads"}, {"--shard"});
+  refused({"--tokens", "cut"}, {"--tokens cut", "--ranks"});
+  refused({"--ranks", "data=2", "--tokens", "cut"}, {"--tokens cut", "--ranks tensor"});
+  refused({"--ranks", "tensor=4", "--tokens", "cut", "--micro-batch", "3"},
+          {"--tokens cut", "--micro-batch 3", "tensor=4"});
+  refused({"--ranks", "tensor=4", "--tokens", "cut", "--batch", "3"},
+          {"--tokens cut", "--batch 3", "tensor=4"});
+  refused({"--ranks", "data=2,tensor=4", "--tokens", "cut", "--batch", "7"},
+          {"--tokens cut", "--batch 7", "tensor=4"});
+  refused({"--ranks", "tensor=2", "--tokens", "cut", "--batch", "max"},
+          {"--tokens cut", "--batch max"});
   refused({"--ranks", "tensor=2", "--prune-to", "0.5", "--prune-end", "2", "--prune-every", "1"},
           {"--prune-to", "tensor=2"});
   refused({"--ranks", "pipe=500,tensor=500"}, {"ranks at most"});

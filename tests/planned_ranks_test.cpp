@@ -1,11 +1,13 @@
 // Plans of all ranks of a run.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "base/text.h"
 #include "model_fixture.h"
 #include "plan/planned_run.h"
+#include "plan/profile.h"
 #include "plan/staged.h"
 
 namespace ebb {
@@ -106,6 +108,51 @@ TEST(PlannedRanks, RestsGoToADiskOnlyWhereABudgetNeedsThat) {
   }
   spec.decisions.exchange = parse_exchange("int8");
   EXPECT_FALSE(planned(floor_of(spec, machine)).rests) << "nothing is kept of it";
+}
+
+// Tokens of parts are cut where a budget needs it, or where less work at the norms is worth what is
+// sent besides; never against the user's word.
+TEST(PlannedRanks, TokensAreCutWhereItSavesWhatIsWanted) {
+  Machine machine = middling_machine();
+  RunSpec spec = spec_of(1, 1, 0, 0, 2);
+  spec.decisions.micro_batch = 16;
+  spec.decisions.keep = KeepSet::all();
+  const auto planned = [&](double bytes_per_second, int64_t budget, std::optional<bool> word) {
+    machine.link = {bytes_per_second, 1e-6};
+    spec.budget_bytes = budget;
+    spec.decisions.cut_tokens = word;
+    return plan_run(spec, machine);
+  };
+  constexpr double kSlow = 1e7, kFast = 1e12;
+  constexpr int64_t kPlenty = int64_t{1} << 40;
+  const PlannedRun whole = planned(kSlow, kPlenty, {});
+  EXPECT_FALSE(whole.step.choices.cut_tokens);
+  EXPECT_TRUE(planned(kFast, kPlenty, {}).step.choices.cut_tokens);
+  const PlannedRun cut = planned(kSlow, whole.most_bytes() - 1, {});
+  EXPECT_TRUE(cut.fits && cut.step.choices.cut_tokens);
+  EXPECT_LT(cut.most_bytes(), 0.9 * static_cast<double>(whole.most_bytes()));
+  EXPECT_FALSE(planned(kSlow, whole.most_bytes() - 1, false).fits);
+  EXPECT_TRUE(planned(kSlow, kPlenty, true).step.choices.cut_tokens);
+  EXPECT_FALSE(planned(kFast, kPlenty, false).step.choices.cut_tokens);
+}
+
+// What a product takes is gathered again only where the link is fast.
+TEST(PlannedRanks, WhatIsMadeAgainOfCutTokensIsAMatterOfTheLink) {
+  Machine machine = middling_machine();
+  const auto dropped_first = [&](double bytes_per_second) {
+    machine.link = {bytes_per_second, 1e-6};
+    Choices way;
+    way.cut_tokens = true;
+    const auto options = keep_options(named_config("DiT-S/2"), 8, way, machine, 2);
+    const auto place_of = [&](Slot slot) {
+      return std::find_if(options.begin(), options.end(),
+                          [&](const KeepSet& keep) { return !keep.has(slot); }) -
+             options.begin();
+    };
+    return place_of(Slot::m1) < place_of(Slot::u);
+  };
+  EXPECT_TRUE(dropped_first(1e12));
+  EXPECT_FALSE(dropped_first(1e7));
 }
 
 // A batch of fewer samples than leaves, or fewer blocks than stages, is none; and it is the fullest

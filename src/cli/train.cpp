@@ -44,6 +44,7 @@ void leave_to_planner(Settings& s, const RankPlace& place) {
   if (!s.said("shard") && (place.data == 1 || open)) s.decisions.shard = std::nullopt;
   if (!s.said("exchange") && place.data == 1) s.decisions.exchange = std::nullopt;
   if (!s.said("micro-batch") && !place.alone()) s.decisions.micro_batch = std::nullopt;
+  if (!s.said("tokens")) s.decisions.cut_tokens = std::nullopt;
 }
 
 // Whatever a run cannot do without is there, as a flag or as its checkpoint says it.

@@ -25,6 +25,7 @@ Block::Block(const DitConfig& config, int64_t index, int64_t batch, Params& para
       type_(params.activation()),
       name_(fmt::format("blocks.{}.", index)),
       params_(&params),
+      rows_(params.peers(), batch),
       modulation_(params, name_ + "adaLN_modulation.1"),
       qkv_(params, name_ + "attn.qkv"),
       proj_(params, name_ + "attn.proj"),
@@ -40,12 +41,12 @@ BlockTensors Block::forward(Builder& b, Buf out, Buf x, Buf silu_c, const KeepSe
   t.keep = qk_norm_ == QkNormKind::none ? keep.with(Slot::normed, keep.has(Slot::qkv)) : keep;
   if (mlp_ > 0) {
     need(b, t, Slot::y);
-    b.emit("out", AddGated{B_, T_, D_, chunks_, of_mlp_ + kGate, type_},
-           {need(b, t, Slot::x1), need(b, t, Slot::y), need(b, t, Slot::mod)}, {out});
+    b.emit("out", AddGated{rows_.samples(), T_, D_, chunks_, of_mlp_ + kGate, type_},
+           {need(b, t, Slot::x1), need(b, t, Slot::y), rows_.own(need(b, t, Slot::mod))}, {out});
   } else {  // what the attention half makes is the block's output
     need(b, t, Slot::proj);
-    b.emit("out", AddGated{B_, T_, D_, chunks_, kGate, type_},
-           {t.x, need(b, t, Slot::proj), need(b, t, Slot::mod)}, {out});
+    b.emit("out", AddGated{rows_.samples(), T_, D_, chunks_, kGate, type_},
+           {t.x, need(b, t, Slot::proj), rows_.own(need(b, t, Slot::mod))}, {out});
   }
   for (int i = 0; i < kBlockSlots; ++i) {
     if (!t.keep.has(static_cast<Slot>(i))) t.made[i] = t.aside[i] = {};
@@ -77,16 +78,17 @@ void Block::make(Builder& b, BlockTensors& t, Slot slot) const {
   const auto aside = [&](const char* label, Shape shape) {
     return t.aside[index] = buffer(slot, label, std::move(shape), DType::f32);
   };
-  const int64_t R = B_ * T_;
+  const int64_t S = rows_.samples(), R = B_ * T_;
   switch (slot) {
     case Slot::mod:  // (B, 6D)  shift, scale, gate of attention; shift, scale, gate of the MLP
       modulation(b, t.silu_c, main("mod", B_, chunks_ * D_));
       return;
     case Slot::m1: {  // (B*T, D)
-      const Buf mod = get(Slot::mod);
+      const Buf mod = rows_.own(get(Slot::mod));
       const Buf m1 = main("attn.in", R, D_);
-      b.emit("attn.in", AdaLN{B_, T_, D_, chunks_, kShift, kScale, type_}, {t.x, mod},
-             {m1, aside("attn.stats", {R, 2})});
+      b.emit("attn.in", AdaLN{S, T_, D_, chunks_, kShift, kScale, type_}, {t.x, mod},
+             {rows_.own(m1), aside("attn.stats", {S * T_, 2})});
+      rows_.gather("attn.in", m1);
       return;
     }
     case Slot::qkv: {  // (B*T, 3 H d)
@@ -118,25 +120,25 @@ void Block::make(Builder& b, BlockTensors& t, Slot slot) const {
              {o, aside("attn.lse", {B_, H_, T_})});
       return;
     }
-    case Slot::proj: {  // (B*T, D)
+    case Slot::proj: {  // (S*T, D)
       const Buf o = get(Slot::o);
-      proj_.forward(b, "attn.proj", o, main("attn.proj", R, D_));
-      complete_sum("attn.proj", t.made[index]);
+      sum_of_parts(b, proj_, "attn.proj", o, main("attn.proj", S * T_, D_));
       return;
     }
-    case Slot::x1: {  // (B*T, D)  after the attention half
+    case Slot::x1: {  // (S*T, D)  after the attention half
       const Buf proj = get(Slot::proj);
-      const Buf mod = get(Slot::mod);
-      b.emit("attn.out", AddGated{B_, T_, D_, chunks_, kGate, type_}, {t.x, proj, mod},
-             {main("attn.out", R, D_)});
+      const Buf mod = rows_.own(get(Slot::mod));
+      b.emit("attn.out", AddGated{S, T_, D_, chunks_, kGate, type_}, {t.x, proj, mod},
+             {main("attn.out", S * T_, D_)});
       return;
     }
     case Slot::m2: {  // (B*T, D)
       const Buf x1 = get(Slot::x1);
-      const Buf mod = get(Slot::mod);
+      const Buf mod = rows_.own(get(Slot::mod));
       const Buf m2 = main("mlp.in", R, D_);
-      b.emit("mlp.in", AdaLN{B_, T_, D_, chunks_, of_mlp_ + kShift, of_mlp_ + kScale, type_},
-             {x1, mod}, {m2, aside("mlp.stats", {R, 2})});
+      b.emit("mlp.in", AdaLN{S, T_, D_, chunks_, of_mlp_ + kShift, of_mlp_ + kScale, type_},
+             {x1, mod}, {rows_.own(m2), aside("mlp.stats", {S * T_, 2})});
+      rows_.gather("mlp.in", m2);
       return;
     }
     case Slot::u: {  // (B*T, M)  before GELU
@@ -157,10 +159,9 @@ void Block::make(Builder& b, BlockTensors& t, Slot slot) const {
       also_u ? fc1_.forward_gelu(b, "mlp.gelu", m2, u, g) : fc1_.forward_gelu(b, "mlp.gelu", m2, g);
       return;
     }
-    case Slot::y: {  // (B*T, D)
+    case Slot::y: {  // (S*T, D)
       const Buf g = get(Slot::g);
-      fc2_.forward(b, "mlp.y", g, main("mlp.y", R, D_));
-      complete_sum("mlp.y", t.made[index]);
+      sum_of_parts(b, fc2_, "mlp.y", g, main("mlp.y", S * T_, D_));
       return;
     }
   }
@@ -175,6 +176,7 @@ void Block::backward(Builder& b, Buf dx, Buf dsilu_c, BlockTensors t) const {
   const Buf dmod = b.buffer("d.mod", {B_, chunks_ * D_});
   if (mlp_ > 0) mlp_half_backward(b, dx, dmod, t, last);
   if (H_ > 0) attention_half_backward(b, dx, dmod, t);
+  rows_.gather("d.mod", dmod);
   const Buf share = modulation_backward(b, dmod, t.silu_c);
   b.emit("d.silu_c.add", AddTo{B_ * D_}, {share}, {}, {dsilu_c});
 }
@@ -189,39 +191,46 @@ Buf Block::modulation_backward(Builder& b, Buf dmod, Buf silu_c) const {
   TensorPeers* const peers = params_->peers();
   const Buf own = peers != nullptr ? peers->own_columns("d.mod", dmod) : dmod;
   const Buf made = modulation_.backward(b, "d.silu_c", own, silu_c);
-  complete_sum("d.silu_c", made);
+  if (peers != nullptr) peers->sum("d.silu_c", made);
   return made;
 }
 
-void Block::complete_sum(const char* label, Buf x) const {
-  if (TensorPeers* const peers = params_->peers()) peers->sum(label, x);
+void Block::sum_of_parts(Builder& b, const LinearLayer& layer, const char* label, Buf x,
+                         Buf y) const {
+  const Buf part = rows_.part_of(b, label, y);
+  layer.forward(b, label, x, part);
+  rows_.sum(label, part, y);
 }
 
 void Block::mlp_half_backward(Builder& b, Buf dx, Buf dmod, BlockTensors& t, Buf y) const {
-  const Buf mod = need(b, t, Slot::mod);
+  const int64_t S = rows_.samples();
+  const Buf mod = rows_.own(need(b, t, Slot::mod)), own_dmod = rows_.own(dmod);
   const Buf dy = b.buffer("d.mlp.y", {B_ * T_, D_}, Purpose::activation, type_);
-  b.emit("d.out", AddGatedBackward{B_, T_, D_, chunks_, of_mlp_ + kGate, type_}, {dx, y, mod},
-         {dy, dmod});
+  b.emit("d.out", AddGatedBackward{S, T_, D_, chunks_, of_mlp_ + kGate, type_}, {dx, y, mod},
+         {rows_.own(dy), own_dmod});
+  rows_.gather("d.mlp.y", dy);
   const Buf g = need(b, t, Slot::g);
   const Buf du = fc2_.backward_gelu(b, "d.mlp.u", dy, g, need(b, t, Slot::u));
-  const Buf dm2 = fc1_.backward(b, "d.mlp.in", du, need(b, t, Slot::m2));
-  complete_sum("d.mlp.in", dm2);
+  const Buf dm2 =
+      rows_.summed(b, "d.mlp.in", fc1_.backward(b, "d.mlp.in", du, need(b, t, Slot::m2)));
   b.emit("d.mlp.norm",
-         AdaLNBackward{B_, T_, D_, chunks_, of_mlp_ + kShift, of_mlp_ + kScale, true, type_},
-         {dm2, need(b, t, Slot::x1), t.aside[static_cast<int>(Slot::m2)], mod}, {dmod}, {dx});
+         AdaLNBackward{S, T_, D_, chunks_, of_mlp_ + kShift, of_mlp_ + kScale, true, type_},
+         {dm2, need(b, t, Slot::x1), t.aside[static_cast<int>(Slot::m2)], mod}, {own_dmod}, {dx});
 }
 
 void Block::attention_half_backward(Builder& b, Buf dx, Buf dmod, BlockTensors& t) const {
-  const Buf mod = need(b, t, Slot::mod);
+  const int64_t S = rows_.samples();
+  const Buf mod = rows_.own(need(b, t, Slot::mod)), own_dmod = rows_.own(dmod);
   const Buf dproj = b.buffer("d.attn.proj", {B_ * T_, D_}, Purpose::activation, type_);
-  b.emit("d.attn.out", AddGatedBackward{B_, T_, D_, chunks_, kGate, type_},
-         {dx, need(b, t, Slot::proj), mod}, {dproj, dmod});
+  b.emit("d.attn.out", AddGatedBackward{S, T_, D_, chunks_, kGate, type_},
+         {dx, need(b, t, Slot::proj), mod}, {rows_.own(dproj), own_dmod});
+  rows_.gather("d.attn.proj", dproj);
   const Buf d_o = proj_.backward(b, "d.attn.o", dproj, need(b, t, Slot::o));
   const Buf dqkv = attention_backward(b, t, d_o);
-  const Buf dm1 = qkv_.backward(b, "d.attn.in", dqkv, need(b, t, Slot::m1));
-  complete_sum("d.attn.in", dm1);
-  b.emit("d.attn.norm", AdaLNBackward{B_, T_, D_, chunks_, kShift, kScale, true, type_},
-         {dm1, t.x, t.aside[static_cast<int>(Slot::m1)], mod}, {dmod}, {dx});
+  const Buf dm1 =
+      rows_.summed(b, "d.attn.in", qkv_.backward(b, "d.attn.in", dqkv, need(b, t, Slot::m1)));
+  b.emit("d.attn.norm", AdaLNBackward{S, T_, D_, chunks_, kShift, kScale, true, type_},
+         {dm1, t.x, t.aside[static_cast<int>(Slot::m1)], mod}, {own_dmod}, {dx});
 }
 
 Buf Block::attention_backward(Builder& b, BlockTensors& t, Buf d_o) const {

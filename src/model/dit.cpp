@@ -17,6 +17,7 @@ Dit::Dit(const DitConfig& config, int64_t batch, Params& params)
       D_(config_.width),
       type_(params.activation()),
       params_(&params),
+      rows_(params.peers(), batch),
       patch_embed_(params, "x_embedder.proj"),
       t_mlp0_(params, "t_embedder.mlp.0"),
       t_mlp2_(params, "t_embedder.mlp.2"),
@@ -25,18 +26,19 @@ Dit::Dit(const DitConfig& config, int64_t batch, Params& params)
   for (int64_t i = 0; i < config_.depth(); ++i) blocks_.emplace_back(config_, i, B_, params);
 }
 
-Buf Dit::patches(Builder& b, const Input& in) const {
+Buf Dit::patches(Builder& b, Buf image, int64_t samples) const {
   const DitConfig& c = config_;
-  const Buf made = b.buffer("patches", {B_ * T_, c.channels * c.patch * c.patch});
-  b.emit("patches", Patchify{B_, c.channels, c.image_size, c.patch}, {in.image}, {made});
+  const Buf made = b.buffer("patches", {samples * T_, c.channels * c.patch * c.patch});
+  b.emit("patches", Patchify{samples, c.channels, c.image_size, c.patch}, {image}, {made});
   return made;
 }
 
 Dit::Embedded Dit::embed(Builder& b, const Input& in) const {
   const auto scope = b.scope("embed");
-  const Buf x = b.lasting("tokens", {B_ * T_, D_}, type_);
-  patch_embed_.forward(b, "tokens", patches(b, in), x);
-  b.emit("positions", AddPositions{B_, T_, D_, type_}, {params_->weight(kPositionTable)}, {}, {x});
+  const int64_t S = rows_.samples();
+  const Buf x = b.lasting("tokens", {S * T_, D_}, type_);
+  patch_embed_.forward(b, "tokens", patches(b, rows_.own(in.image), S), x);
+  b.emit("positions", AddPositions{S, T_, D_, type_}, {params_->weight(kPositionTable)}, {}, {x});
   const Buf silu_c = b.lasting("silu_c", {B_, D_});
   b.emit("silu_c", Silu{B_ * D_}, {condition(b, in).c}, {silu_c});
   return {x, silu_c};
@@ -44,7 +46,8 @@ Dit::Embedded Dit::embed(Builder& b, const Input& in) const {
 
 void Dit::embed_backward(Builder& b, const Input& in, Buf dx, Buf dsilu_c) const {
   const auto scope = b.scope("embed");
-  patch_embed_.backward_params_only(b, "d.patches", dx, patches(b, in));
+  const Buf all_dx = rows_.gathered(b, "d.tokens", dx);
+  patch_embed_.backward_params_only(b, "d.patches", all_dx, patches(b, in.image, B_));
   condition_backward(b, in, condition(b, in), dsilu_c);
 }
 
@@ -81,7 +84,7 @@ void Dit::condition_backward(Builder& b, const Input& in, const Condition& s, Bu
 
 Buf Dit::block_output(Builder& b, int64_t i) const {
   const auto scope = b.scope(fmt::format("block{}", i));
-  return b.lasting("out", {B_ * T_, D_}, type_);
+  return b.lasting("out", {rows_.samples() * T_, D_}, type_);
 }
 
 Dit::Final Dit::finish(Builder& b, Buf output, Buf x, Buf silu_c) const {
@@ -89,8 +92,10 @@ Dit::Final Dit::finish(Builder& b, Buf output, Buf x, Buf silu_c) const {
   const auto scope = b.scope("final");
   Final f{x, silu_c, final_modulation_.forward(b, "mod", silu_c),
           b.buffer("in", {B_ * T_, D_}, Purpose::activation, type_),
-          b.buffer("stats", {B_ * T_, 2})};
-  b.emit("in", AdaLN{B_, T_, D_, kChunks, kShift, kScale, type_}, {x, f.mod}, {f.m, f.stats});
+          b.buffer("stats", {rows_.samples() * T_, 2})};
+  b.emit("in", AdaLN{rows_.samples(), T_, D_, kChunks, kShift, kScale, type_},
+         {x, rows_.own(f.mod)}, {rows_.own(f.m), f.stats});
+  rows_.gather("in", f.m);
   const Buf tokens = final_linear_.forward(b, "tokens", f.m);  // (B*T, p*p*C_out)
   b.emit("output", Unpatchify{B_, c.out_channels(), c.image_size, c.patch}, {tokens}, {output});
   return f;
@@ -104,22 +109,24 @@ Dit::Gradients Dit::finish_backward(Builder& b, const Final& f, Buf doutput) con
          {dtokens});
   const Buf dm = final_linear_.backward(b, "d.in", dtokens, f.m);
   const Buf dmod = b.buffer("d.mod", {B_, kChunks * D_});
-  const Gradients g{b.lasting("d.x", {B_ * T_, D_}, type_), b.lasting("d.silu_c", {B_, D_})};
-  b.emit("d.norm", AdaLNBackward{B_, T_, D_, kChunks, kShift, kScale, false, type_},
-         {dm, f.x, f.stats, f.mod}, {dmod, g.dx});
+  const int64_t S = rows_.samples();
+  const Gradients g{b.lasting("d.x", {S * T_, D_}, type_), b.lasting("d.silu_c", {B_, D_})};
+  b.emit("d.norm", AdaLNBackward{S, T_, D_, kChunks, kShift, kScale, false, type_},
+         {rows_.own(dm), f.x, f.stats, rows_.own(f.mod)}, {rows_.own(dmod), g.dx});
+  rows_.gather("d.mod", dmod);
   final_modulation_.backward(b, "d.silu_c", dmod, f.silu_c, g.dsilu_c);
   return g;
 }
 
 Dit::Embedded Dit::boundary(Builder& b) const {
   const auto scope = b.scope("stage");
-  return {b.buffer("x", {B_ * T_, D_}, Purpose::exchange, type_),
+  return {b.buffer("x", {rows_.samples() * T_, D_}, Purpose::exchange, type_),
           b.buffer("silu_c", {B_, D_}, Purpose::exchange)};
 }
 
 Dit::Gradients Dit::boundary_gradients(Builder& b) const {
   const auto scope = b.scope("stage");
-  return {b.buffer("d.x", {B_ * T_, D_}, Purpose::exchange, type_),
+  return {b.buffer("d.x", {rows_.samples() * T_, D_}, Purpose::exchange, type_),
           b.buffer("d.silu_c", {B_, D_}, Purpose::exchange)};
 }
 

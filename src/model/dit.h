@@ -19,7 +19,7 @@ class Dit {
     Buf image, t, y;
   };
   struct Embedded {
-    Buf x;       // (B*T, D)  the first block's input
+    Buf x;       // (S*T, D)  the first block's input, of the samples whose rows are here
     Buf silu_c;  // (B, D)    SiLU of the condition
   };
   Embedded embed(Builder& b, const Input& in) const;
@@ -28,16 +28,16 @@ class Dit {
 
   int64_t depth() const { return static_cast<int64_t>(blocks_.size()); }
   const Block& block(int64_t i) const { return blocks_[i]; }
-  Buf block_output(Builder& b, int64_t i) const;  // (B*T, D)
+  Buf block_output(Builder& b, int64_t i) const;  // (S*T, D)
 
   struct Final {
     Buf x, silu_c;
-    Buf mod, m, stats;  // (B, 2D), (B*T, D), (B*T, 2)
+    Buf mod, m, stats;  // (B, 2D), (B*T, D), (S*T, 2)
   };
-  // x (B*T, D), the last block's output -> output (B, C_out, S, S)
+  // x (S*T, D), the last block's output -> output (B, C_out, S, S)
   Final finish(Builder& b, Buf output, Buf x, Buf silu_c) const;
   struct Gradients {
-    Buf dx, dsilu_c;  // (B*T, D), (B, D)
+    Buf dx, dsilu_c;  // (S*T, D), (B, D)
   };
   Gradients finish_backward(Builder& b, const Final& f, Buf doutput) const;
 
@@ -56,12 +56,13 @@ class Dit {
   };
   Condition condition(Builder& b, const Input& in) const;
   void condition_backward(Builder& b, const Input& in, const Condition& s, Buf dsilu_c) const;
-  Buf patches(Builder& b, const Input& in) const;  // (B*T, C*p*p)
+  Buf patches(Builder& b, Buf image, int64_t samples) const;  // (samples*T, C*p*p)
 
   DitConfig config_;
   int64_t B_, T_, D_;
   DType type_;  // of what has a row for each token
   Params* params_;
+  TokenRows rows_;  // between the products; these take and make those of all samples
   LinearLayer patch_embed_, t_mlp0_, t_mlp2_, final_modulation_, final_linear_;
   std::vector<Block> blocks_;
 };

@@ -1,5 +1,7 @@
 #include "model/step.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "model/passes.h"
 #include "model/slices.h"
@@ -26,6 +28,11 @@ bool accumulates(const StepSpec& spec, int64_t micro_batch) {
   return micro_batch > 0 && largest_segment(spec) > micro_batch;
 }
 
+int64_t samples_together(const StepSpec& spec, int64_t micro_batch) {
+  const int64_t least = spec.batch / (spec.leaves > 0 ? spec.leaves : spec.place.data);
+  return micro_batch > 0 ? std::min(micro_batch, least) : least;
+}
+
 namespace {
 
 // Sends that a rank has under way: of a stage, those of two micro-batches.
@@ -43,11 +50,10 @@ class StepWriter {
         sums_(sums_of(b_, messages_, spec, specs_)),
         params_(b_, own_specs(), choices_.storage, "",
                 [&](const ParamSpec& p) { return lies_here(p); }),
-        peers_(b_, spec.place),
-        passes_(b_, messages_, config_, spec, choices_, params_),
+        peers_(b_, spec.place, choices_.cut_tokens),
+        passes_(b_, messages_, config_, spec, choices_, params_with_peers()),
         update_(b_, config_, spec, specs_, params_) {
     b_.stack_lasting(choices_.layer_major);
-    if (spec.place.tensor > 1) params_.share_with(peers_);
   }
 
   Program write() {
@@ -89,6 +95,12 @@ class StepWriter {
   }
 
  private:
+  // As blocks are to find them when they are made.
+  Params& params_with_peers() {
+    if (spec_.place.tensor > 1) params_.share_with(peers_);
+    return params_;
+  }
+
   static Choices scheduled(Choices choices, const DitConfig& config) {
     if (choices.schedule.empty()) {
       choices.schedule = plain_schedule(std::vector<KeepSet>(config.depth(), KeepSet::all()));
@@ -137,6 +149,9 @@ class StepWriter {
             "step: sums of parts in 16 bits");
     require(place.tensor == 1 || spec_.optimizer != Optimizer::adafactor,
             "step: factored moments of parts");
+    require(!choices_.cut_tokens ||
+                can_cut_tokens(samples_together(spec_, choices_.micro_batch), place),
+            "step: tokens of fewer samples than there are parts");
     require(choices_.shard == Shard::off || spec_.group_lasso == 0,
             "step: structures whose tensors lie with several ranks");
     require(choices_.storage.label_rows == 0 ||

@@ -26,6 +26,9 @@ struct Choices {
   Offload offload = {};                          // of weights only with `release`
   Shard shard = Shard::off;                      // over ranks
   StageOrder stage_order = StageOrder::in_turn;  // of a pipeline
+  // Where ranks have parts of blocks: what lies between the products each has of its own samples
+  // alone (TokenRows), of micro-batches that have samples for all of them.
+  bool cut_tokens = false;
 };
 
 enum class Optimizer : uint8_t { adamw, lion, adafactor };
@@ -75,6 +78,8 @@ struct StepSpec {
 int64_t largest_segment(const StepSpec& spec);  // of any rank
 // Whether a segment is more than one micro-batch, on any rank.
 bool accumulates(const StepSpec& spec, int64_t micro_batch);
+// That go through the network at a time, of the segment with the fewest; a tail may be smaller.
+int64_t samples_together(const StepSpec& spec, int64_t micro_batch);
 
 // Equal micro-batches run in a loop; what is left over is a part of its own.
 struct Part {

@@ -275,6 +275,12 @@ double drawing_seconds(const DitConfig& config, SamplerSpec sampler, int64_t sam
 
 LargestBatch largest_batch(const std::function<RunSpec(int64_t batch)>& spec_of,
                            const Machine& machine) {
+  if (spec_of(1).decisions.cut_tokens.value_or(false)) {
+    fail(Exit::usage,
+         "--tokens cut contradicts --batch max: the largest is looked for from one sample on, and "
+         "one is not cut",
+         "leave --tokens out, or give --batch N");
+  }
   const auto wanted = [&](int64_t batch, bool full_speed) {
     RunSpec spec = spec_of(batch);
     if (full_speed) {

@@ -41,9 +41,10 @@ struct Profile {
 };
 
 // Keep-sets worth having, from everything to nothing; each drops what is cheapest a byte, as a
-// written step with micro-batches of this size shows.
-std::vector<KeepSet> keep_options(const DitConfig& config, int64_t micro_batch, DType activation,
-                                  const Machine& machine);
+// written step with micro-batches of this size shows. Of ranks with parts of blocks the last one's,
+// with what it waits for.
+std::vector<KeepSet> keep_options(const DitConfig& config, int64_t micro_batch, const Choices& way,
+                                  const Machine& machine, int parts = 1);
 
 // `choices` without a schedule says in which way the step is carried out.
 Profile profile_step(const DitConfig& config, const StepSpec& spec, const Choices& choices,

@@ -61,7 +61,7 @@ class KeepOptions {
     const auto [at, added] = known_.try_emplace({size, way.storage.activation});
     if (!added) return at->second;
     std::vector<KeepSet>& options = at->second;
-    options = keep_options(c_.config, size, way.storage.activation, c_.machine);
+    options = keep_options(c_.config, size, way, c_.machine);
     const auto& decided = c_.decisions.keep;
     if (decided && std::find(options.begin(), options.end(), *decided) == options.end()) {
       options.insert(options.begin() + 1, *decided);

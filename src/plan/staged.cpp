@@ -117,9 +117,8 @@ class StagedSearch {
     }
     const std::vector<KeepSet> options =
         c_.decisions.keep ? std::vector<KeepSet>{*c_.decisions.keep}
-                          : keep_options(sliced(c_.config, c_.spec.place),
-                                         micro_batches(samples, way.micro_batch)[0].size,
-                                         way.storage.activation, c_.machine);
+                          : keep_options(c_.config, micro_batches(samples, way.micro_batch)[0].size,
+                                         way, c_.machine, c_.spec.place.tensor);
     std::vector<KeepSet> keep(c_.config.depth());
     std::vector<RankScript> scripts;
     Candidate made;

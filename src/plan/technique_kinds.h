@@ -66,6 +66,7 @@ Technique offload_technique();
 Technique shard_technique();
 Technique stage_order_technique();
 Technique tensor_technique();
+Technique tokens_technique();
 Technique label_rows_technique();
 Technique exchange_technique();
 // Those that words of --allow stand for.

@@ -13,12 +13,12 @@ const char* exactness_name(Exactness kind) {
 
 const std::vector<Technique>& techniques() {
   static const std::vector<Technique> kTechniques = {
-      exchange_technique(),  recompute_technique(),   micro_batches_technique(),
-      order_technique(),     release_technique(),     offload_technique(),
-      shard_technique(),     stage_order_technique(), tensor_technique(),
-      precision_technique(), gradients_technique(),   galore_technique(),
-      moments_technique(),   average_technique(),     label_rows_technique(),
-      optimizer_technique()};
+      exchange_technique(),   recompute_technique(),   micro_batches_technique(),
+      order_technique(),      release_technique(),     offload_technique(),
+      shard_technique(),      stage_order_technique(), tensor_technique(),
+      tokens_technique(),     precision_technique(),   gradients_technique(),
+      galore_technique(),     moments_technique(),     average_technique(),
+      label_rows_technique(), optimizer_technique()};
   return kTechniques;
 }
 
@@ -70,6 +70,33 @@ void check_decisions_with_parts(const Decisions& d, const StepSpec& spec) {
   if (spec.optimizer == Optimizer::adafactor) {
     contradicts("--optimizer adafactor", "its moments are means over whole rows and columns",
                 "give --optimizer adamw or lion, or --ranks pipe=N");
+  }
+}
+
+// Of tokens that are cut, by the names of both.
+void check_cut_tokens(const Decisions& d, const StepSpec& spec) {
+  if (!d.cut_tokens.value_or(false)) return;
+  const auto contradicts = [](const std::string& other, const std::string& why,
+                              const std::string& hint) {
+    fail(Exit::usage, fmt::format("--tokens cut contradicts {}: {}", other, why), hint);
+  };
+  const int64_t parts = spec.place.tensor, own = samples_together(spec, 0);
+  if (parts == 1) {
+    contradicts("a run without --ranks tensor=2 or more",
+                "nobody else has parts of the same blocks",
+                "leave --tokens out, or start several: mpiexec -n 2 ebb ... --ranks tensor=2");
+  }
+  const auto too_few = [&](const std::string& samples, const std::string& hint) {
+    contradicts(fmt::format("{} on --ranks {}", samples, layout_text(spec.place)),
+                fmt::format("each of {} ranks takes samples of every micro-batch", parts), hint);
+  };
+  if (own < parts) {
+    too_few(fmt::format("--batch {}, of which {} go through the network together", spec.batch, own),
+            "leave --tokens out, or give a larger --batch");
+  }
+  if (d.micro_batch && *d.micro_batch < parts) {
+    too_few(fmt::format("--micro-batch {}", *d.micro_batch),
+            fmt::format("leave --tokens out, or give --micro-batch {} or more", parts));
   }
 }
 
@@ -199,6 +226,7 @@ void check_decisions(const Decisions& d, const DitConfig& config, const StepSpec
   check_label_rows(d, config, spec);
   check_exchange(d, spec);
   check_galore(d, spec);
+  check_cut_tokens(d, spec);
   const bool several = d.micro_batch && accumulates(spec, *d.micro_batch);
   const int64_t own = largest_segment(spec);
   if (d.micro_batch && *d.micro_batch > own) {

@@ -25,6 +25,7 @@ struct Decisions {
   std::optional<Optimizer> optimizer;
   std::optional<Shard> shard;
   std::optional<StageOrder> stage_order;
+  std::optional<bool> cut_tokens;
   std::optional<bool> label_rows;
   std::optional<ExchangeCode> exchange;
   std::optional<int64_t> galore_rank;  // 0: off; kQuarter: a quarter of the width

@@ -1,6 +1,7 @@
 // The exact techniques: they change no bit of any result.
 #include <algorithm>
 
+#include "model/tensor_peers.h"
 #include "plan/technique_kinds.h"
 
 namespace ebb {
@@ -237,6 +238,31 @@ Technique tensor_technique() {
   t.setting = [](const DitConfig&, const StepSpec& spec) -> std::string {
     const int parts = spec.place.tensor;
     return parts > 1 ? fmt::format("heads, MLP and modulation over {}", parts) : "";
+  };
+  t.of_ranks = true;
+  return t;
+}
+
+// Of ranks that have parts of the same blocks each has all rows between the products of these, or
+// those of its own samples. Sums are the same, made by another rank at most.
+Technique tokens_technique() {
+  Technique t{
+      "cut tokens", Exactness::exact, "tokens", "",
+      "of ranks with parts of blocks: what lies around the norms whole on each, or cut, each "
+      "with the tokens of its own samples"};
+  decide_by<bool>({{"whole", false}, {"cut", true}}, &Decisions::cut_tokens, t);
+  t.settle = [](Decisions& d, const Choices& c) {
+    if (c.cut_tokens) d.cut_tokens = true;
+  };
+  t.offer = [](const Choices& before, const SearchCase& c) {
+    const bool can = can_cut_tokens(samples_together(c.spec, before.micro_batch), c.spec.place);
+    if (!can && c.decisions.cut_tokens.value_or(false)) return std::vector<Choices>();
+    return each_of<bool>(before, can ? std::vector{false, true} : std::vector{false},
+                         c.decisions.cut_tokens,
+                         [](Choices& made) -> bool& { return made.cut_tokens; });
+  };
+  t.setting = [](const DitConfig&, const StepSpec& spec) -> std::string {
+    return spec.choices.cut_tokens ? fmt::format("by samples over {}", spec.place.tensor) : "";
   };
   t.of_ranks = true;
   return t;
