@@ -36,6 +36,30 @@ TEST_F(CliRankExchange, ARunGoesOnAsIfItHadNotBeenStopped) {
   }
 }
 
+TEST_F(CliRankExchange, AWarmUpIsPlannedAnnouncedAndResumed) {
+  const Args warm = over("topk:0.05") + Args{"--exchange-warmup", "2"};
+  train_over(2, "whole", 4, warm);
+  train_over(2, "half", 1, warm);
+  const Result rest = run(training("half", settings(4) + Args{"--resume"}), ranks(2));
+  ASSERT_EQ(rest.code, 0) << rest.story();
+  EXPECT_TRUE(contains(rest.out,
+                       "exchange: warms up with topk:0.25, after step 1 topk:0.0625, "
+                       "after step 2 topk:0.05"))
+      << rest.out;
+  EXPECT_TRUE(contains(rest.out, "step 2: exchange: topk:0.05 from now on")) << rest.out;
+  EXPECT_TRUE(tensors("half", 4) == tensors("whole", 4));
+  const Json planned = plan(warm);
+  ASSERT_EQ(planned["phases"].size(), 3u);
+  EXPECT_EQ(planned["phases"][1]["exchange"], "topk:0.0625");
+  EXPECT_EQ(planned["phases"][1]["after_step"], 1);
+  for (const Json& phase : planned["phases"]) {
+    EXPECT_LE(phase["process_bytes"], planned["process_bytes"]);
+  }
+  const Result people =
+      succeed(Args{"plan", "--model", "DiT-S/8", "--batch", "4", "--ranks", "data=2"} + warm);
+  EXPECT_TRUE(contains(people.out, "topk:0.25: the tables are of this one")) << people.out;
+}
+
 TEST_F(CliRankExchange, WhatWasNotSentIsDroppedOnlyWhereThatIsSaid) {
   train_over(2, "run", 2, over("topk:0.05"));
   const Args on = {"train", "--out", "run", "--resume", "--steps", "4"};
@@ -114,6 +138,12 @@ TEST_F(CliRankExchange, IsRefusedByNameWhereItCannotBe) {
   refuse({"--galore", "on", "--ranks", "tensor=2"}, "--galore", "tensor=2");
   refuse({"--exchange", "bf16+feedback", "--ranks", "data=2", "--release", "on"},
          "--exchange bf16+feedback", "--release on");
+  const Args two = {"--ranks", "data=2", "--exchange-warmup", "9"};
+  refuse(two, "--exchange-warmup 9", "--exchange");
+  refuse(two + Args{"--exchange", "int8"}, "--exchange-warmup 9", "--exchange int8");
+  refuse(two + Args{"--exchange", "topk:0.25"}, "--exchange-warmup 9", "--exchange topk:0.25");
+  refuse(two + Args{"--exchange", "topk:0.1", "--save-every", "0"}, "--exchange-warmup",
+         "--save-every 0");
   for (const char* word : {"topk:0", "topk:2", "powersgd:0", "powersgd:65", "bf15", "topk"}) {
     refuse({"--exchange", word, "--ranks", "data=2"}, word, "powersgd:R");
   }

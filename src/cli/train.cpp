@@ -139,7 +139,7 @@ Prepared prepare(Settings& s, const MeasuredMachine& measured, const RankPlace& 
     say_dropped(without_place(unsent, options.config, planned.step), s,
                 planned.step.choices.storage.exchange);
   }
-  settle(s, planned.step.choices);
+  settle(s, planned);
   options.decisions = s.decisions;  // also where the run is planned anew
   make_absolute(s);
   options.settings = settings_toml("train", s);

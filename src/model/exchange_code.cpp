@@ -15,6 +15,7 @@ namespace {
 using Kind = ExchangeCode::Kind;
 
 constexpr const char* kRest = "rest";
+constexpr double kFirstShare = 0.25;  // of a warm-up; each phase has as much of the one before
 
 template <typename T>
 std::optional<T> number_in(std::string_view text) {
@@ -76,6 +77,33 @@ std::string exchange_text(const ExchangeCode& code) {
       return fmt::format("powersgd:{}", code.columns);
   }
   return "";
+}
+
+bool warms_up(const ExchangeCode& code) { return code.is_few() && code.share < kFirstShare; }
+
+std::vector<ExchangePhase> exchange_phases(const ExchangeCode& code, int64_t warmup) {
+  std::vector<ExchangeCode> before;
+  ExchangeCode more = code;
+  for (more.share = kFirstShare; warms_up(code) && more.share > code.share;
+       more.share *= kFirstShare) {
+    before.push_back(more);
+  }
+  std::vector<ExchangePhase> phases;
+  const int64_t parts = std::ssize(before);
+  for (int64_t i = 0; i < parts && warmup > 0; ++i) {
+    const int64_t begin = warmup * i / parts;
+    if (begin < warmup * (i + 1) / parts) phases.push_back({begin, before[i]});
+  }
+  phases.push_back({phases.empty() ? 0 : warmup, code});
+  return phases;
+}
+
+ExchangeCode exchange_after(const ExchangeCode& code, int64_t warmup, int64_t steps) {
+  ExchangeCode found = code;
+  for (const ExchangePhase& phase : exchange_phases(code, warmup)) {
+    if (phase.begin <= steps) found = phase.code;
+  }
+  return found;
 }
 
 std::string rest_prefix(int group) { return fmt::format("{}{}.", kRest, group); }

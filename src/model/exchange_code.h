@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "model/config.h"
 
@@ -36,6 +37,21 @@ struct ExchangeCode {
 // nothing for any other text.
 std::optional<ExchangeCode> parse_exchange(const std::string& text);
 std::string exchange_text(const ExchangeCode& code);
+
+// A run begins with other codes than it goes on with: so many of its steps are to warm up. Which
+// one is a matter of the step alone.
+struct ExchangePhase {
+  int64_t begin;  // steps before it
+  ExchangeCode code;
+  bool operator==(const ExchangePhase&) const = default;
+};
+// Whether there is a way to warm up for the code.
+bool warms_up(const ExchangeCode& code);
+// In their order, the first from step 0 on, the last with the code itself. Of `top` and `some`, 25
+// % of the numbers at first, then a quarter of that and so on, in equal parts of the warm-up (Lin
+// et al. 2018). Without a warm-up there is the code alone.
+std::vector<ExchangePhase> exchange_phases(const ExchangeCode& code, int64_t warmup);
+ExchangeCode exchange_after(const ExchangeCode& code, int64_t warmup, int64_t steps);
 
 // What a rank keeps of a tensor from step to step: what it did not send, named by its group, and
 // what the next code begins with, which is the same on all.

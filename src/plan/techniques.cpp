@@ -130,8 +130,27 @@ void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
   }
 }
 
+// Steps to warm up in are for a code that has some use for them.
+void check_exchange_warmup(const Decisions& d) {
+  if (d.exchange_warmup == 0 || (d.exchange && warms_up(*d.exchange))) return;
+  if (!d.exchange && d.allows("topk")) return;
+  const std::string warmup = fmt::format("--exchange-warmup {}", d.exchange_warmup);
+  constexpr const char* kHint =
+      "leave --exchange-warmup out, or give it with --exchange topk:F or randomk:F, F below 0.25";
+  if (!d.exchange) {
+    fail(Exit::usage, fmt::format("{}: without --exchange there is no code to warm up for", warmup),
+         kHint);
+  }
+  fail(Exit::usage,
+       fmt::format("{} contradicts --exchange {}: {}", warmup, exchange_text(*d.exchange),
+                   d.exchange->is_few() ? "a warm-up begins with a quarter of the numbers"
+                                        : "it sends as much from the first step on"),
+       kHint);
+}
+
 // Of codes for gradients, by the names of both.
 void check_exchange(const Decisions& d, const StepSpec& spec) {
+  check_exchange_warmup(d);
   if (!d.exchange || !d.exchange->any()) return;
   const auto contradicts = [&](const std::string& other, const std::string& why,
                                const std::string& hint) {
@@ -237,6 +256,12 @@ void check_decisions(const Decisions& d, const DitConfig& config, const StepSpec
   if (d.release.value_or(false) && !spec.update) {
     fail(Exit::usage, "--release on contradicts the gradients that are asked for",
          "leave --release out");
+  }
+}
+
+void settle(Decisions& decisions, const Choices& choices) {
+  for (const Technique& t : techniques()) {
+    if (t.settle) t.settle(decisions, choices);
   }
 }
 

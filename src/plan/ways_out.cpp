@@ -139,6 +139,15 @@ std::optional<double> pruned_share(const RunSpec& spec, const PlannedRun& unprun
   return too_much.removed;
 }
 
+// Of a run whose codes change: when it takes that much.
+std::string fullest_phase(const PlannedRun& planned) {
+  for (const PlannedPhase& phase : planned.phases) {
+    if (phase.process_bytes < planned.most_bytes()) continue;
+    return fmt::format(" after step {}, with --exchange {}", phase.begin, phase.code);
+  }
+  return "";
+}
+
 // As a flag takes it.
 std::string size_word(int64_t bytes) {
   for (const auto& [letter, power] : {std::pair{'G', 30}, {'M', 20}}) {
@@ -174,8 +183,8 @@ void refuse_budget(const RunSpec& spec, const PlannedRun& planned, const Machine
         size_word(spec.budget_bytes), spec.step.batch, 100 * *share);
   }
   fail(Exit::budget,
-       fmt::format("plan: {} at --batch {} needs at least {}, over --memory {}", spec.name,
-                   spec.step.batch, format_size(planned.most_bytes()),
+       fmt::format("plan: {} at --batch {} needs at least {}{}, over --memory {}", spec.name,
+                   spec.step.batch, format_size(planned.most_bytes()), fullest_phase(planned),
                    format_size(spec.budget_bytes)),
        fmt::format("exact techniques {}are all in use; {}{}",
                    machine.lanes.empty() ? "in memory " : "", fmt::join(named, ", "), pruning));
