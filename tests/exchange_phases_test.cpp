@@ -22,6 +22,7 @@ using Lines = std::vector<std::string>;
 TEST(ExchangePhases, FallByAQuarterInEqualParts) {
   EXPECT_EQ(phases("topk:0.01", 90),
             (Lines{"0 topk:0.25", "30 topk:0.0625", "60 topk:0.015625", "90 topk:0.01"}));
+  EXPECT_EQ(phases("onebit", 7), (Lines{"0 fp32 before onebit", "7 onebit"}));
   EXPECT_EQ(phases("randomk:0.0625", 7), (Lines{"0 randomk:0.25", "7 randomk:0.0625"}));
   EXPECT_EQ(phases("topk:0.001", 10), (Lines{"0 topk:0.25", "2 topk:0.0625", "5 topk:0.015625",
                                              "7 topk:0.00390625", "10 topk:0.001"}));
@@ -75,16 +76,19 @@ class PhasedRuns : public RankRuns {
 };
 
 TEST_F(PhasedRuns, GoOnWithTheBitsOfARunThatWasNeverStopped) {
-  const std::string code = "topk:0.05", whole = run_to(kSteps, code, "whole", false);
-  // Where the second phase begins, inside it, where the last begins, and after that.
-  for (const int64_t stop : {1, 2, 3, 4}) {
-    SCOPED_TRACE(stop);
-    const std::string out = fmt::format("until-{}", stop);
+  const std::string few = "topk:0.05", whole = run_to(kSteps, few, few, false);
+  const std::string signs = "onebit", whole_signs = run_to(kSteps, signs, signs, false);
+  // Where the second phase begins, and inside it; before the last one begins, there, and after it.
+  const std::vector<std::pair<std::string, int64_t>> stops = {
+      {few, 1}, {few, 2}, {signs, 2}, {signs, 3}, {signs, 4}};
+  for (const auto& [code, stop] : stops) {
+    SCOPED_TRACE(fmt::format("{} until {}", code, stop));
+    const std::string out = fmt::format("{}-{}", code, stop);
     run_to(stop, code, out, false);
-    EXPECT_TRUE(run_to(kSteps, code, out, true) == whole);
+    EXPECT_TRUE(run_to(kSteps, code, out, true) == (code == few ? whole : whole_signs));
   }
   const auto plainly = [](TrainOptions& o) { o.decisions.exchange_warmup = 0; };
-  EXPECT_FALSE(run_to(kSteps, code, "plain", false, plainly) == whole);
+  EXPECT_FALSE(run_to(kSteps, few, "plain", false, plainly) == whole);
 }
 
 // What was not sent in one phase is there in the next: the checkpoint where they meet is the same
@@ -129,24 +133,22 @@ TEST_F(PhasedRuns, ArePlannedAllOfThemAndTheFullestIsThePlan) {
 }
 
 TEST_F(PhasedRuns, ABudgetThatOnePhaseCannotHoldIsRefusedBeforeTheFirstStep) {
-  RunSpec spec = spec_of("topk:0.05"), plain = spec_of("topk:0.05", 0);
-  spec.config.width = plain.config.width = 512;  // so that its messages count
-  set_blocks(spec.config, 3, 4);
-  set_blocks(plain.config, 3, 4);
+  RunSpec spec = spec_of("onebit");
+  spec.config.width = 256;  // so that what is not sent counts
+  set_blocks(spec.config, 2, 2);
   const int64_t floor = floor_of(spec, machine_);
-  ASSERT_GT(floor, floor_of(plain, machine_));
+  ASSERT_GT(floor, floor_of(after_steps(spec, 0), machine_));
   spec.budget_bytes = floor;
   EXPECT_TRUE(plan_run(spec, machine_).fits);
-  spec.budget_bytes = plain.budget_bytes = floor - 1;
-  EXPECT_TRUE(plan_run(plain, machine_).fits);
+  spec.budget_bytes = floor - 1;
+  EXPECT_TRUE(plan_run(after_steps(spec, 0), machine_).fits);
   EXPECT_FALSE(plan_run(spec, machine_).fits);
   try {
     plan_fitting_run(spec, machine_);
     ADD_FAILURE();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), Exit::budget);
-    EXPECT_NE(std::string(e.what()).find("after step 0, with --exchange topk:0.25"),
-              std::string::npos)
+    EXPECT_NE(std::string(e.what()).find("after step 3, with --exchange onebit"), std::string::npos)
         << e.what();
   }
 }

@@ -138,11 +138,22 @@ std::optional<PruneSchedule> pruning_in(const Settings& s, const TrainOptions& o
   return schedule;
 }
 
+constexpr int64_t kSignsWarmup = 1000;
+
 // A record of the run has it too where it has come to no use: then it is no wish.
 void resolve_exchange_warmup(Settings& s) {
   Decisions& d = s.decisions;
   const bool useful = d.exchange ? warms_up(*d.exchange) : d.allows("topk");
-  d.exchange_warmup = useful || s.said("exchange-warmup") ? s.exchange_warmup : 0;
+  const bool said = s.said("exchange-warmup"), signs = d.exchange && d.exchange->is_signs();
+  if (signs && said && s.exchange_warmup == 0) {
+    fail(Exit::usage,
+         "--exchange-warmup 0 contradicts --exchange onebit: it goes on with the second moments of "
+         "the steps before it",
+         fmt::format("leave --exchange-warmup out for {} steps", kSignsWarmup));
+  }
+  // As long as second moments remember, with beta2 0.999.
+  if (signs && s.exchange_warmup == 0) s.exchange_warmup = kSignsWarmup;
+  d.exchange_warmup = useful || said ? s.exchange_warmup : 0;
   if (d.exchange_warmup == 0 || s.save_every > 0) return;
   fail(Exit::usage,
        "--save-every 0 contradicts --exchange-warmup: from one code to the next a run goes by a "

@@ -4,6 +4,7 @@
 
 #include "model/chain.h"
 #include "model/coded.h"
+#include "model/one_bit.h"
 #include "model/tree.h"
 
 namespace ebb {
@@ -95,6 +96,9 @@ Messages::Ring Sums::ring_from(int rank) const {
 
 std::unique_ptr<Sums> sums_of(Builder& b, Messages& messages, const StepSpec& step,
                               const std::vector<ParamSpec>& specs) {
+  if (step.codes_gradients() && step.choices.storage.exchange.is_signs()) {
+    return std::make_unique<OneBit>(b, messages, step, specs);
+  }
   if (step.codes_gradients()) return std::make_unique<Coded>(b, messages, step, specs);
   if (step.leaves > 0) return std::make_unique<Tree>(b, messages, step, specs);
   return std::make_unique<Chain>(b, messages, step, specs);

@@ -34,6 +34,8 @@ class Sums {
   virtual void complete(const ParamSpec& spec, Buf gradient) = 0;
   // After all of them: the whole sums of what this rank owns are here.
   virtual void finish() = 0;
+  // All ranks know the norm, and nothing is updated yet.
+  virtual void clipped(Buf /*clip*/) {}
   Buf whole(const ParamSpec& spec) const { return whole_.at(spec.name); }
   // Each of those is handed over soon after it was made, and not kept. Not set: all are kept.
   using Whole = std::function<void(const ParamSpec& spec, Buf sum)>;

@@ -136,7 +136,9 @@ void check_exchange_warmup(const Decisions& d) {
   if (!d.exchange && d.allows("topk")) return;
   const std::string warmup = fmt::format("--exchange-warmup {}", d.exchange_warmup);
   constexpr const char* kHint =
-      "leave --exchange-warmup out, or give it with --exchange topk:F or randomk:F, F below 0.25";
+      "leave --exchange-warmup out, or give it with --exchange onebit, topk:F or randomk:F, F "
+      "below "
+      "0.25";
   if (!d.exchange) {
     fail(Exit::usage, fmt::format("{}: without --exchange there is no code to warm up for", warmup),
          kHint);
@@ -162,6 +164,18 @@ void check_exchange(const Decisions& d, const StepSpec& spec) {
     contradicts("a run without --ranks data=2 or more",
                 "nobody else has gradients of the same weights",
                 "leave --exchange out, or start several: mpiexec -n 2 ebb ... --ranks data=2");
+  }
+  if (d.exchange->is_signs()) {
+    const OptimizerKind& optimizer = optimizers()[static_cast<size_t>(spec.optimizer)];
+    const char* adamw = "what goes as signs is AdamW's momentum, and its second moments are frozen";
+    if (spec.optimizer != Optimizer::adamw) {
+      contradicts(fmt::format("--optimizer {}", optimizer.name), adamw, "leave one of them out");
+    }
+    if (d.galore_rank.value_or(0) != 0) contradicts("--galore", adamw, "leave one of them out");
+    if (d.moments.value_or(Moments::f32) == Moments::coded) {
+      contradicts("--moments 8bit", "every rank takes part in the momentum as it is",
+                  "leave one of them out");
+    }
   }
   if (spec.leaves > 0) {
     contradicts(fmt::format("--sum tree:{}", spec.leaves),
