@@ -139,6 +139,10 @@ TEST(CodedSums, GoWithPipelines) {
     for (const Shard shard : {Shard::off, Shard::grads}) {
       coded_ranks(config, spec, coded(code, late), pipeline(config, 2, 2), shard)
           .expect_same_as(plain);
+      Choices whole;  // a single micro-batch, whose matrices are made late
+      whole.late_matrices = true;
+      coded_ranks(config, spec, coded(code, whole), pipeline(config, 2, 2), shard)
+          .expect_same_as(plain);
     }
   }
 }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -15,9 +14,12 @@ namespace ebb {
 namespace {
 
 WayOut way_out(RunSpec changed, std::string how, const Machine& machine) {
-  std::set<std::string> allowed = std::move(changed.decisions.allowed);
-  changed.decisions = {};
-  changed.decisions.allowed = std::move(allowed);
+  // Groups of pipelines cannot do without a code for gradients, or a tree.
+  Decisions left;
+  left.allowed = std::move(changed.decisions.allowed);
+  left.exchange = changed.decisions.exchange;
+  left.exchange_warmup = changed.decisions.exchange_warmup;
+  changed.decisions = std::move(left);
   return {std::move(how), floor_of(changed, machine)};
 }
 
