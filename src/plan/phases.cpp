@@ -86,6 +86,7 @@ PlannedRun plan_phases(const RunSpec& spec,
   }
   std::vector<ExchangePhase> phases = phases_of(decided.decisions);
   if (phases.size() < 2) return plan_one(spec);
+  check_decisions(decided.decisions, spec.config, spec.step);  // by the name that the user gave
   return Phases(decided, std::move(phases), plan_one).plan();
 }
 
@@ -93,6 +94,7 @@ int64_t floor_of_phases(const RunSpec& spec,
                         const std::function<int64_t(const RunSpec& one)>& floor_of_one) {
   const std::vector<ExchangePhase> phases = phases_of(spec.decisions);
   if (phases.size() < 2) return floor_of_one(spec);
+  check_decisions(spec.decisions, spec.config, spec.step);
   int64_t floor = 0;
   for (const ExchangePhase& phase : phases) {
     floor = std::max(floor, floor_of_one(with_code(spec, phase.code)));
