@@ -36,6 +36,50 @@ TEST_F(CliRankExchange, ARunGoesOnAsIfItHadNotBeenStopped) {
   }
 }
 
+TEST_F(CliRankExchange, AWarmUpIsPlannedAnnouncedAndResumed) {
+  const Args warm = over("topk:0.05") + Args{"--exchange-warmup", "2"};
+  train_over(2, "whole", 4, warm);
+  train_over(2, "half", 1, warm);
+  const Result rest = run(training("half", settings(4) + Args{"--resume"}), ranks(2));
+  ASSERT_EQ(rest.code, 0) << rest.story();
+  EXPECT_TRUE(contains(rest.out,
+                       "exchange: warms up with topk:0.25, after step 1 topk:0.0625, "
+                       "after step 2 topk:0.05"))
+      << rest.out;
+  EXPECT_TRUE(contains(rest.out, "step 2: exchange: topk:0.05 from now on")) << rest.out;
+  EXPECT_TRUE(tensors("half", 4) == tensors("whole", 4));
+  const Json planned = plan(warm);
+  ASSERT_EQ(planned["phases"].size(), 3u);
+  EXPECT_EQ(planned["phases"][1]["exchange"], "topk:0.0625");
+  EXPECT_EQ(planned["phases"][1]["after_step"], 1);
+  int64_t most = 0;
+  for (const Json& rank : planned["ranks"]) most = std::max<int64_t>(most, rank["process_bytes"]);
+  for (const Json& phase : planned["phases"]) EXPECT_LE(phase["process_bytes"], most);
+  const Result people =
+      succeed(Args{"plan", "--model", "DiT-S/8", "--batch", "4", "--ranks", "data=2"} + warm);
+  EXPECT_TRUE(contains(people.out, "topk:0.25: the tables are of this one")) << people.out;
+}
+
+TEST_F(CliRankExchange, OneBitGoesThroughItsWarmUpOnAnyLayout) {
+  const Args signs = {"--exchange", "onebit", "--exchange-warmup", "2"};
+  train_over(2, "whole", 4, Args{"--ranks", "data=2"} + signs);
+  // Stopped where signs begin, cut into stages and with rows of the label table.
+  train_over(2, "half", 2, Args{"--ranks", "data=2", "--label-rows", "on"} + signs);
+  const Result rest = run(training("half", settings(4) + Args{"--resume", "--ranks",
+                                                              "data=2,pipe=2", "--shard", "off"}),
+                          ranks(4));
+  ASSERT_EQ(rest.code, 0) << rest.story();
+  EXPECT_TRUE(contains(rest.out, "exchange: warms up with fp32 before onebit, after step 2 onebit"))
+      << rest.out;
+  EXPECT_TRUE(tensors("half", 4) == tensors("whole", 4));
+  const Result alone = run(training("half", settings(6) + Args{"--resume"}));
+  EXPECT_EQ(alone.code, 5) << alone.story();
+  EXPECT_TRUE(contains(alone.err, "have not sent")) << alone.story();
+  const Result dropped =
+      run(training("half", settings(6) + Args{"--resume", "--exchange", "fp32"}));
+  EXPECT_EQ(dropped.code, 0) << dropped.story();
+}
+
 TEST_F(CliRankExchange, WhatWasNotSentIsDroppedOnlyWhereThatIsSaid) {
   train_over(2, "run", 2, over("topk:0.05"));
   const Args on = {"train", "--out", "run", "--resume", "--steps", "4"};
@@ -99,7 +143,7 @@ TEST_F(CliRankExchange, APlanSaysFromWhichLinkOnACodeGainsNothing) {
   const Args two = {"--ranks", "data=2"};
   const auto codes = [&](const char* link) { return plan(two + Args{"--link", link})["codes"]; };
   const Json all = codes("1G,50us");
-  ASSERT_EQ(all.size(), 4u);
+  ASSERT_EQ(all.size(), 5u);
   for (const Json& code : all) {
     const Json& below = code["pays_below_bits_per_second"];
     ASSERT_TRUE(below.is_number()) << code;
@@ -119,6 +163,31 @@ TEST_F(CliRankExchange, APlanSaysFromWhichLinkOnACodeGainsNothing) {
   EXPECT_TRUE(contains(people.out, "(--exchange) pay on links: bf16 below ")) << people.out;
 }
 
+TEST_F(CliRankExchange, GroupsOfPipelinesArePlannedWithACode) {
+  const Result r = succeed({"plan",
+                            "--width",
+                            "16",
+                            "--depth",
+                            "4",
+                            "--heads",
+                            "2",
+                            "--patch",
+                            "4",
+                            "--batch",
+                            "8",
+                            "--micro-batch",
+                            "4",
+                            "--shard",
+                            "off",
+                            "--memory",
+                            "300M",
+                            "--ranks",
+                            "data=2,pipe=2",
+                            "--exchange",
+                            "int8"});
+  EXPECT_TRUE(contains(r.out, "data=2,pipe=2")) << r.out;
+}
+
 TEST_F(CliRankExchange, IsRefusedByNameWhereItCannotBe) {
   const auto refuse = [&](const Args& flags, const char* one, const char* other) {
     const Result r = run(Args{"plan", "--model", "DiT-S/8", "--batch", "8"} + flags);
@@ -133,6 +202,21 @@ TEST_F(CliRankExchange, IsRefusedByNameWhereItCannotBe) {
   refuse({"--galore", "on", "--ranks", "tensor=2"}, "--galore", "tensor=2");
   refuse({"--exchange", "bf16+feedback", "--ranks", "data=2", "--release", "on"},
          "--exchange bf16+feedback", "--release on");
+  const Args two = {"--ranks", "data=2", "--exchange-warmup", "9"};
+  refuse(two, "--exchange-warmup 9", "--exchange");
+  refuse(two + Args{"--exchange", "int8"}, "--exchange-warmup 9", "--exchange int8");
+  refuse(two + Args{"--exchange", "topk:0.25"}, "--exchange-warmup 9", "--exchange topk:0.25");
+  const Args signs = {"--ranks", "data=2", "--exchange", "onebit"};
+  refuse(signs + Args{"--exchange-warmup", "0"}, "--exchange-warmup 0", "--exchange onebit");
+  refuse(signs + Args{"--optimizer", "lion"}, "--exchange onebit", "--optimizer lion");
+  refuse(signs + Args{"--galore", "on"}, "--exchange onebit", "--galore");
+  refuse(signs + Args{"--moments", "8bit"}, "--exchange onebit", "--moments 8bit");
+  refuse(signs + Args{"--release", "on"}, "--exchange onebit", "--release on");
+  refuse(signs + Args{"--sum", "tree:2"}, "--exchange onebit", "--sum tree:2");
+  refuse({"--exchange", "onebit", "--ranks", "pipe=2"}, "--exchange onebit", "--ranks");
+  refuse({"--exchange", "onebit", "--ranks", "data=2,tensor=2"}, "--exchange onebit", "tensor=2");
+  refuse(two + Args{"--exchange", "topk:0.1", "--save-every", "0"}, "--exchange-warmup",
+         "--save-every 0");
   for (const char* word : {"topk:0", "topk:2", "powersgd:0", "powersgd:65", "bf15", "topk"}) {
     refuse({"--exchange", word, "--ranks", "data=2"}, word, "powersgd:R");
   }

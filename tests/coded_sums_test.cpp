@@ -5,8 +5,8 @@ namespace ebb {
 namespace {
 
 constexpr int64_t kBatch = 6;
-constexpr const char* kCodes[] = {"bf16",     "bf16+feedback", "int8",
-                                  "topk:0.1", "randomk:0.1",   "powersgd:2"};
+constexpr const char* kCodes[] = {"bf16",        "bf16+feedback", "int8",  "topk:0.1",
+                                  "randomk:0.1", "powersgd:2",    "onebit"};
 
 ExchangeCode code_of(const char* text) { return parse_exchange(text).value(); }
 
@@ -15,12 +15,17 @@ Choices coded(const ExchangeCode& code, Choices choices = {}) {
   return choices;
 }
 
-// Random matrices that low-rank codes begin with, the same on every rank.
+// Random matrices that low-rank codes begin with, and second moments as a warm-up leaves them: the
+// same on every rank.
 void begin(Rig& machine, int, int64_t k) {
   if (k > 0) return;
-  for (const Buffer& b : machine.plan().program.buffers) {
+  const Plan& plan = machine.plan();
+  for (const Buffer& b : plan.program.buffers) {
     Random random(name_key(b.name));
     if (b.name.starts_with(kWarm)) machine.set(b.name, random_column(b.count(), random));
+    if (!b.resident || !b.name.starts_with(kSecondMoment)) continue;
+    const std::vector<float> values(b.count(), 0.25f);  // of a buffer that may lie on a disk
+    machine.memory().write(plan, plan.program.at(b.name), 0, values.data(), b.bytes());
   }
 }
 
@@ -32,7 +37,9 @@ Ranks coded_ranks(const DitConfig& config, const StepSpec& spec, const Choices& 
 // But for what is each rank's own.
 Bits of_all(const Ranks& ranks, int rank = 0) {
   Bits bits = ranks.found(rank);
-  std::erase_if(bits, [](const auto& each) { return rest_in(each.first).has_value(); });
+  std::erase_if(bits, [](const auto& each) {
+    return rest_in(each.first).has_value() || each.first.starts_with(kSumRest);
+  });
   return bits;
 }
 
@@ -77,6 +84,19 @@ TEST(CodedSums, OfAllNumbersOfTwoRanksAreTheSumsOfATree) {
   ranks.expect_same_as(alone);
 }
 
+TEST(CodedSums, WhileSignsWarmUpAreWholeGradients) {
+  const OneThread one_thread;
+  const DitConfig config = uneven_config(Objective::ddpm);
+  StepSpec spec = updating(0.05f, kBatch);
+  const ExchangeCode code = exchange_phases(code_of("onebit"), 9)[0].code;
+  for (const Shard shard : {Shard::off, Shard::grads}) {
+    spec.leaves = 0;
+    const Ranks ranks(config, spec, coded(code), groups(2), shard);
+    spec.leaves = 2;
+    ranks.expect_same_as(run_with(config, spec, {}));
+  }
+}
+
 // Bits are a matter of the code and of the number of groups alone.
 TEST(CodedSums, HaveTheSameBitsHoweverTheyAreMade) {
   const OneThread one_thread;
@@ -92,7 +112,12 @@ TEST(CodedSums, HaveTheSameBitsHoweverTheyAreMade) {
       for (int r = 1; r < data; ++r) EXPECT_TRUE(of_all(ranks, r) == plain);
       const Choices small{.micro_batch = 1};
       const Choices layers{.micro_batch = 1, .layer_major = true};
+      Choices away;
+      away.offload = to_disk(true, false, false);
       coded_ranks(config, spec, coded(code, small), groups(data)).expect_same_as(plain);
+      if (code.is_signs()) {
+        coded_ranks(config, spec, coded(code, away), groups(data)).expect_same_as(plain);
+      }
       coded_ranks(config, spec, coded(code), groups(data), Shard::grads).expect_same_as(plain);
       coded_ranks(config, spec, coded(code, layers), groups(data), Shard::weights)
           .expect_same_as(plain);
@@ -113,6 +138,10 @@ TEST(CodedSums, GoWithPipelines) {
     late.stage_order = StageOrder::late;
     for (const Shard shard : {Shard::off, Shard::grads}) {
       coded_ranks(config, spec, coded(code, late), pipeline(config, 2, 2), shard)
+          .expect_same_as(plain);
+      Choices whole;  // a single micro-batch, whose matrices are made late
+      whole.late_matrices = true;
+      coded_ranks(config, spec, coded(code, whole), pipeline(config, 2, 2), shard)
           .expect_same_as(plain);
     }
   }
@@ -144,6 +173,31 @@ TEST(CodedSums, SendThePlannedShareOfTheBytes) {
   near(sent("randomk:0.1", Shard::off), 0.8 * n);
 }
 
+// P / 4 (n - 1) / n a rank of what is coded, and 8 P (n - 1) / n of what is not.
+TEST(CodedSums, OfSignsSendAQuarterOfAByteForEachNumber) {
+  const OneThread one_thread;
+  const DitConfig config = small_config();
+  const ExchangeCode code = code_of("onebit");
+  int64_t coded_numbers = 0, others = 0;
+  for (const ParamSpec& p : parameters(config)) {
+    if (p.trained()) (code.codes(p) ? coded_numbers : others) += p.count();
+  }
+  for (const int data : {2, 3}) {
+    for (const Shard shard : {Shard::off, Shard::grads}) {
+      const Ranks ranks =
+          coded_ranks(config, updating(0, kBatch), coded(code), groups(data), shard, 1);
+      int64_t all = 0;
+      for (int r = 0; r < data; ++r) all += ranks.sent_bytes(r);
+      // Owners keep the sums of what is not coded, and hand on all weights.
+      const double of_coded = 0.25 + (shard == Shard::off ? 0 : 4), whole = 8;
+      EXPECT_NEAR(static_cast<double>(all),
+                  (data - 1) * (of_coded * coded_numbers + whole * others),
+                  0.01 * 0.25 * (data - 1) * coded_numbers + 600 * data)
+          << data;
+    }
+  }
+}
+
 // Errors that are made good later: what all ranks have not sent and what was added is all that
 // they made. Twice as much learning from the sums would show.
 TEST(CodedSums, NothingIsLostThatFeedbackKeeps) {
@@ -152,7 +206,7 @@ TEST(CodedSums, NothingIsLostThatFeedbackKeeps) {
   const StepSpec spec = updating(0, kBatch);
   const std::string name = "blocks.1.mlp.fc1.weight";
   const Ranks whole(config, spec, {}, groups(2), Shard::off, begin, 1);
-  for (const char* text : {"bf16+feedback", "topk:0.1", "randomk:0.1", "powersgd:2"}) {
+  for (const char* text : {"bf16+feedback", "topk:0.1", "randomk:0.1", "powersgd:2", "onebit"}) {
     SCOPED_TRACE(text);
     const Ranks ranks = coded_ranks(config, spec, coded(code_of(text)), groups(2), Shard::off, 1);
     // AdamW's first moment is a tenth of the first sum.
@@ -161,9 +215,17 @@ TEST(CodedSums, NothingIsLostThatFeedbackKeeps) {
     if (text == std::string("bf16+feedback")) continue;  // the rest is in 16 bits
     const std::vector<float> own = numbers(ranks.found(0).at(rest_prefix(0) + name));
     const std::vector<float> others = numbers(ranks.found(1).at(rest_prefix(1) + name));
+    // Signs are of the moment itself, and the one that adds them up keeps something too.
+    const bool signs = text == std::string("onebit");
+    std::vector<float> of_sum(sum.size());
+    for (int r = 0; r < 2 && signs; ++r) {
+      const auto kept = ranks.found(r).find(kSumRest + name);
+      if (kept != ranks.found(r).end()) of_sum = numbers(kept->second);
+    }
     double off = 0, all = 0;
     for (size_t i = 0; i < sum.size(); ++i) {
-      off += std::pow(sum[i] + 0.1 * (own[i] + others[i]) - wanted[i], 2);
+      const double rest = signs ? own[i] + others[i] + of_sum[i] : 0.1 * (own[i] + others[i]);
+      off += std::pow(sum[i] + rest - wanted[i], 2);
       all += std::pow(wanted[i], 2);
     }
     EXPECT_LT(std::sqrt(off / all), 1e-5);
@@ -177,7 +239,7 @@ TEST(CodedSums, RestsOnDiskLeaveTheBits) {
   config.width = 32;
   while (config.depth() < 4) config.blocks.push_back(config.blocks.back());
   const StepSpec spec = updating(0.05f, kBatch);
-  for (const char* text : {"bf16+feedback", "topk:0.1", "randomk:0.1", "powersgd:2"}) {
+  for (const char* text : {"bf16+feedback", "topk:0.1", "randomk:0.1", "powersgd:2", "onebit"}) {
     SCOPED_TRACE(text);
     const auto ranks = [&](const Offload& offload, const RankPlace& place, Shard shard) {
       Choices choices = coded(code_of(text), {.micro_batch = place.pipe > 1 ? 1 : 0});

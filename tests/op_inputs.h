@@ -311,8 +311,15 @@ inline void suit(const PowerBack&, OpValues<double>& v, Random&) { v.reads[0] = 
 inline void suit(const PowerKeep&, OpValues<double>& v, Random&) { v.reads[0] = kOpenGate; }
 inline void suit(const SignEncode&, OpValues<double>& v, Random&) { v.reads[1] = kOpenGate; }
 
+inline void suit(const SignMomentum&, OpValues<double>& v, Random&) { v.reads[1] = kOpenGate; }
+
 inline void suit(const SignAdd& op, OpValues<double>& v, Random& random) {
   v.reads[0] = random_labels(sign_bytes(op.n), 256, random);
+}
+
+inline void suit(const SignKeep& op, OpValues<double>& v, Random& random) {
+  v.reads[0] = random_labels(sign_bytes(op.n), 256, random);
+  v.reads[2] = kOpenGate;
 }
 
 inline OpValues<double> make_inputs(const OpParams& params, Random& random, double scale) {

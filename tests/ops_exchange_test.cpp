@@ -17,6 +17,8 @@ TEST(ExchangeOps, OfVectorsAgreeWithTheReference) {
     check_against_reference(EncodeInt8{n, 7}, {.tolerance = kExact});
     check_against_reference(AddInt8{n});
     check_against_reference(SignEncode{n});
+    for (const int64_t groups : {2, 7}) check_against_reference(SignMomentum{n, 0.9, groups});
+    check_against_reference(SignKeep{n}, {.tolerance = kExact});
     for (const float loss_scale : {1.0f, 1024.0f}) {
       const Check check{.scalars = with_loss_scale(loss_scale)};
       for (const bool unscaled : {false, true})
@@ -94,6 +96,11 @@ TEST(ExchangeOps, ANormThatIsNotFiniteChangesNothingAndSendsNothingThatCanBeUsed
     expect_nothing_happens(PowerProject{30, 41, 3}, 1, norm);
     expect_nothing_happens(PowerBack{30, 41, 3}, 0, norm);
     expect_nothing_happens(SignEncode{1000}, 1, norm);
+    expect_nothing_happens(SignMomentum{1000, 0.9, 2}, 1, norm);
+    const Column m(100, 0.5);
+    EXPECT_EQ(outcome(SignKeep{100}, operands(SignKeep{100}, {Column(13), {2}, {norm, 1}}, {m}))
+                  .updates[0],
+              m);
   }
 }
 
@@ -271,6 +278,27 @@ TEST(ExchangeSigns, SendTheMeanMagnitudeAndKeepAllElse) {
     ASSERT_EQ(sum[i], 4 * sent) << i;
     EXPECT_NEAR(sent + out.updates[0][i], x[i], 1e-6) << i;
   }
+}
+
+// The parts of all groups are the momentum, and what they do not send of it they keep.
+TEST(ExchangeSigns, OfAllGroupsAreTheMomentum) {
+  constexpr int64_t n = 1003, kGroups = 3;
+  const SignMomentum op{n, 0.9, kGroups};
+  Random random(5);
+  const Column m = random_column(n, random);
+  Column wanted(n), found(n);
+  for (int64_t group = 0; group < kGroups; ++group) {
+    OpValues<double> in = make_inputs(op, random, 1);
+    in.reads[2] = m;
+    const OpValues<double> out = outcome(op, in);
+    const Column sent =
+        outcome(SignAdd{n}, operands(SignAdd{n}, out.writes, {Column(n)})).updates[0];
+    for (int64_t i = 0; i < n; ++i) {
+      wanted[i] += 0.9 / kGroups * m[i] + 0.1 * kOpenGate[1] * in.reads[0][i] + in.updates[0][i];
+      found[i] += sent[i] + out.updates[0][i];
+    }
+  }
+  for (int64_t i = 0; i < n; ++i) ASSERT_NEAR(found[i], wanted[i], 1e-5) << i;
 }
 
 }  // namespace

@@ -20,6 +20,8 @@ std::vector<OpParams> cut_ops() {
   narrow.g = narrow.average = kBf16;
   narrow.split = true;
   narrow.moments = Moments::coded;
+  AdamW frozen = adam;
+  frozen.frozen = true;
   return {ReadSamples{7, 3, 40, DType::u8, true, 7},
           FillNormal{5, 1031, Stream::noise},
           Diffuse{5, 4099, Objective::ddpm},
@@ -67,6 +69,7 @@ std::vector<OpParams> cut_ops() {
           LabelRowsCatchUp{0, 4000, 50, {0, 0.9, 0.999, 1e-8, 0.1, true}},
           adam,
           narrow,
+          frozen,
           lion,
           Adafactor{kMany / 100, 101, 0.1, true},
           Adafactor{1, kMany, 0.1, true},
@@ -94,6 +97,8 @@ std::vector<OpParams> cut_ops() {
           PowerBack{150, 201, 5},
           PowerSum{150, 201, 5},
           SignEncode{100'003},
+          SignMomentum{100'003, 0.9, 3},
+          SignKeep{100'003},
           SignAdd{100'003}};
 }
 

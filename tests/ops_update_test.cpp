@@ -19,6 +19,14 @@ TEST(UpdateOps, AgreeWithTheReference) {
       }
     }
   }
+  for (const int64_t n : kCounts) {
+    AdamW frozen{n, 0.9, 0.999, 1e-8, 0.1, true};
+    frozen.frozen = true;
+    Check scaled;
+    scaled.scalars.loss_scale = 1024;
+    scaled.scalars.frozen_bias2 = 0.25f;
+    check_against_reference(frozen, scaled);
+  }
   for (const int64_t count : {1, 7, 130}) {
     for (const float limit : {0.0f, 0.5f, 1000.0f}) {
       check_against_reference(ClipScale{0, count, limit});

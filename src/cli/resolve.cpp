@@ -138,6 +138,29 @@ std::optional<PruneSchedule> pruning_in(const Settings& s, const TrainOptions& o
   return schedule;
 }
 
+constexpr int64_t kSignsWarmup = 1000;
+
+// A record of the run has it too where it has come to no use: then it is no wish.
+void resolve_exchange_warmup(Settings& s) {
+  Decisions& d = s.decisions;
+  const bool useful = d.exchange ? warms_up(*d.exchange) : d.allows("topk");
+  const bool said = s.said("exchange-warmup"), signs = d.exchange && d.exchange->is_signs();
+  if (signs && said && s.exchange_warmup == 0) {
+    fail(Exit::usage,
+         "--exchange-warmup 0 contradicts --exchange onebit: it goes on with the second moments of "
+         "the steps before it",
+         fmt::format("leave --exchange-warmup out for {} steps", kSignsWarmup));
+  }
+  // As long as second moments remember, with beta2 0.999.
+  if (signs && s.exchange_warmup == 0) s.exchange_warmup = kSignsWarmup;
+  d.exchange_warmup = useful || said ? s.exchange_warmup : 0;
+  if (d.exchange_warmup == 0 || s.save_every > 0) return;
+  fail(Exit::usage,
+       "--save-every 0 contradicts --exchange-warmup: from one code to the next a run goes by a "
+       "checkpoint",
+       "leave --save-every out");
+}
+
 }  // namespace
 
 Data resolve_data(const Settings& s, const std::string& path, int64_t budget, bool verify) {
@@ -196,13 +219,14 @@ std::filesystem::path resolve_offload(const Settings& s) {
   return directory;
 }
 
-void settle(Settings& s, const Choices& choices) {
-  for (const Technique& t : techniques()) {
-    if (t.settle) t.settle(s.decisions, choices);
-  }
+void settle(Settings& s, const PlannedRun& planned) {
+  settle(s.decisions, planned.step.choices);
+  // The plan is of one phase; the run is on its way to the last.
+  if (!planned.phases.empty()) s.decisions.exchange = parse_exchange(planned.phases.back().code);
 }
 
 TrainOptions resolve_training(Settings& s, const DitConfig& config, const DataInfo* data) {
+  resolve_exchange_warmup(s);
   TrainOptions o = resolve(training_in(s), s.decisions, config, data);
   o.out = s.out;
   o.name = model_label(s, config);

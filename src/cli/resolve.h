@@ -33,7 +33,7 @@ std::string model_label(const Settings& settings, const DitConfig& config);
 std::filesystem::path resolve_offload(const Settings& settings);
 
 // Makes the settings name what was chosen, so that a resumed run goes on in the same way.
-void settle(Settings& settings, const Choices& choices);
+void settle(Settings& settings, const PlannedRun& planned);
 
 // Everything of a training run but the data itself. `count`: samples of the data, for --epochs.
 TrainOptions resolve_training(Settings& settings, const DitConfig& config, const DataInfo* data);

@@ -29,13 +29,14 @@ struct Settings {
   // budget
   int64_t memory = 0;
   int64_t threads = 0;
-  Decisions decisions;         // on techniques
-  std::string offload;         // directory
-  std::string ranks = "auto";  // their layout
-  std::string link;            // between them; empty: as measured
-  std::string sum = "chain";   // the order in which gradients are added up
-  int64_t peer_timeout = 60;   // seconds
-  std::string machine;         // file
+  Decisions decisions;          // on techniques
+  std::string offload;          // directory
+  std::string ranks = "auto";   // their layout
+  std::string link;             // between them; empty: as measured
+  std::string sum = "chain";    // the order in which gradients are added up
+  int64_t exchange_warmup = 0;  // steps in which other codes lead up to --exchange
+  int64_t peer_timeout = 60;    // seconds
+  std::string machine;          // file
   // training
   std::string data;
   int64_t batch = 256, steps = 0;  // batch 0: the largest, for `plan`

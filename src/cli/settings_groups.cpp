@@ -133,6 +133,13 @@ List rank_settings(const std::string& link) {
       });
 }
 
+Setting exchange_warmup() {
+  return otherwise("0; 1000 with onebit",
+                   whole("exchange-warmup", &Settings::exchange_warmup, 0,
+                         "steps in which --exchange topk and randomk begin with 25 % of the "
+                         "numbers, onebit with whole gradients"));
+}
+
 Setting batch_size(const char* help) { return whole("batch", &Settings::batch, 1, help, 1 << 20); }
 
 List sampler_settings(const char* steps_name) {

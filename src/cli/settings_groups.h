@@ -20,6 +20,7 @@ SettingList budget_settings();
 Setting offload_directory();
 Setting debug_memory();
 SettingList technique_settings();
+Setting exchange_warmup();
 Setting batch_size(const char* help);
 SettingList rank_settings(const std::string& link);  // where nobody says which it is
 SettingList equal_rank_settings(const char* share);  // of ranks that all do alike

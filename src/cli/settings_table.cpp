@@ -44,8 +44,8 @@ List plan_table() {
                                         "largest that fits")}),
             train_settings(), budget_settings(), technique_settings(),
             rank_settings(link_text(nominal_link()) + ", as within one host"),
-            group("memory and techniques", {machine_file(), debug_memory()}), pruning_settings(),
-            record_settings(), sampler_settings("sample-steps"),
+            group("memory and techniques", {exchange_warmup(), machine_file(), debug_memory()}),
+            pruning_settings(), record_settings(), sampler_settings("sample-steps"),
             group("output",
                   {json(),
                    text("csv", &Settings::csv, "FILE", "write the place of every buffer here"),
@@ -67,8 +67,8 @@ List train_table() {
       join({model_settings(), group("the model", {class_count()}),
             group("training", {batch_size("samples of one optimizer step, in all"), begin_from()}),
             train_settings(), budget_settings(), technique_settings(), rank_settings(kMeasuredLink),
-            group("memory and techniques", {debug_memory()}), pruning_settings(), record_settings(),
-            sampler_settings("sample-steps")}));
+            group("memory and techniques", {exchange_warmup(), debug_memory()}), pruning_settings(),
+            record_settings(), sampler_settings("sample-steps")}));
 }
 
 List sample_table() {

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <optional>
-#include <set>
 
 #include "api/resolve.h"
 #include "base/error.h"
@@ -87,6 +86,15 @@ void say_dropped(const std::string& tensor, const Settings& s, const ExchangeCod
       exchange_text(code), tensor);
 }
 
+// The step that follows the one that a run goes on with, where another phase takes more.
+StepSpec next_step(const PlannedRun& planned, const Decisions& decisions, int64_t done) {
+  StepSpec step = planned.step;
+  if (planned.phases.empty()) return step;
+  const ExchangeCode code = parse_exchange(planned.phases.back().code).value();
+  step.choices.storage.exchange = exchange_after(code, decisions.exchange_warmup, done);
+  return step;
+}
+
 TrainOptions options_of(Settings& s, const DataInfo& info, const Origin* origin, int64_t budget,
                         const RankPlace& place) {
   const DitConfig config = resolve_model(s, &info);
@@ -118,7 +126,8 @@ Prepared prepare(Settings& s, const MeasuredMachine& measured, const RankPlace& 
   const Data data = resolve_data(s, s.data, budget, true);
   const Source& source = inside(data);
   TrainOptions options = options_of(s, source.info(), origin ? &*origin : nullptr, budget, place);
-  const std::set<std::string> unsent = origin ? unsent_in(origin->file) : std::set<std::string>();
+  const Unsent unsent = origin ? unsent_in(origin->file) : Unsent();
+  const int64_t done = origin ? origin->info.step : 0;
   origin.reset();  // its header: nothing is held twice
   if (layout_is_open(s, place)) {
     const auto spec_of = [&](const RankPlace& other) {
@@ -138,10 +147,10 @@ Prepared prepare(Settings& s, const MeasuredMachine& measured, const RankPlace& 
     settle_pictures(s, options);
   }
   if (place.rank == 0) {
-    say_dropped(without_place(unsent, options.config, planned.step), s,
-                planned.step.choices.storage.exchange);
+    const StepSpec next = next_step(planned, s.decisions, done);
+    say_dropped(without_place(unsent, options.config, next), s, next.choices.storage.exchange);
   }
-  settle(s, planned.step.choices);
+  settle(s, planned);
   options.decisions = s.decisions;  // also where the run is planned anew
   make_absolute(s);
   options.settings = settings_toml("train", s);

@@ -45,11 +45,6 @@ bool Coded::is_low_rank(const ParamSpec& spec) const {
   return code_.kind == ExchangeCode::Kind::low_rank && storage_.sends_coded(spec);
 }
 
-// What is away is fetched while others are coded.
-void Coded::visit_rest(const ParamSpec& spec) {
-  if (storage_.sends_coded(spec) && step_.choices.offload.takes_rest(spec)) b_.cut();
-}
-
 // ---- one tensor's code --------------------------------------------------------------------------
 
 Coded::Code Coded::declare(const ParamSpec& spec, Buf gradient) {
@@ -71,6 +66,7 @@ Coded::Code Coded::declare(const ParamSpec& spec, Buf gradient) {
       return {buffer("places.", sent, DType::i32), buffer("", sent, DType::f32)};
     case Kind::whole:
     case Kind::low_rank:
+    case Kind::signs:
       break;
   }
   throw Bug("exchange: no code of this kind");
@@ -183,36 +179,8 @@ void Coded::finish() {
 // rank's gradients are clipped before they are coded, each to its part of the limit: what waits
 // long is old when it goes (Lin et al. 2018).
 void Coded::see_that_all_are_finite() {
-  const auto tensors = std::ssize(made_);
-  const Buf norms = b_.buffer("exchange.norms", {tensors}, Purpose::activation, DType::f64);
-  const Buf clip = b_.buffer("exchange.clip", {2});
-  for (int64_t i = 0; i < tensors; ++i) {
-    const ParamSpec& spec = *made_[i].spec;
-    b_.emit("exchange.norm." + spec.name, norm_op(spec, storage_, i), {made_[i].gradient}, {norms});
-  }
   const float limit = code_.is_few() ? step_.clip / std::sqrt(static_cast<float>(place_.data)) : 0;
-  b_.emit("exchange.clip", ClipScale{0, tensors, limit}, {norms}, {clip});
-  const int others = place_.ranks() - 1;
-  const Buf of_others = b_.buffer("exchange.of_others", {others}, Purpose::exchange);
-  const Buf own = b_.view(clip, {1}, 0, 0);
-  const auto each_other = [&](auto body) {
-    for (int away = 1; away <= others; ++away) {
-      const Buf place = b_.view(of_others, {1}, away - 1, 0);
-      body(Message{"finite", place, (place_.rank + away) % place_.ranks(), kNormSums});
-    }
-  };
-  std::vector<Message> coming;
-  each_other([&](const Message& m) {
-    messages_.receive_begin(m);
-    coming.push_back(m);
-  });
-  each_other([&](Message m) {
-    m.x = own;
-    messages_.send(m);
-  });
-  for (const Message& m : coming) messages_.receive_end(m);
-  gate_ = b_.buffer("exchange.gate", {2});
-  b_.emit("exchange.gate", GateCodes{others}, {clip, of_others}, {gate_});
+  gate_ = code_gates(b_, messages_, step_, made_, {limit})[0];
 }
 
 // ---- products of narrow matrices ----------------------------------------------------------------

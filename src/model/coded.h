@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "model/code_gate.h"
 #include "model/sums.h"
 
 namespace ebb {
@@ -22,11 +23,6 @@ class Coded final : public Sums {
 
  private:
   using Code = std::vector<Buf>;  // what is sent of a tensor
-  // A gradient that waits for the others.
-  struct Made {
-    const ParamSpec* spec;
-    Buf gradient;
-  };
   // A tensor whose codes are on their way here: of each group, its own among them.
   struct Coming {
     const ParamSpec* spec;
@@ -49,7 +45,6 @@ class Coded final : public Sums {
     return kept_.at(rest_prefix(place_.group()) + spec.name);
   }
   Buf warm(const ParamSpec& spec) const { return kept_.at(kWarm + spec.name); }
-  void visit_rest(const ParamSpec& spec);
 
   Code declare(const ParamSpec& spec, Buf gradient);
   Code encode(const ParamSpec& spec, Buf gradient);
@@ -68,7 +63,7 @@ class Coded final : public Sums {
   std::map<std::string, int> roots_;         // who adds up narrow matrices
   std::map<std::string, uint32_t> numbers_;  // that key random bits
   std::map<std::string, Buf> kept_;          // from step to step
-  std::vector<Made> made_;
+  std::vector<MadeGradient> made_;
   std::deque<Coming> coming_;
   Buf gate_;  // whether the step counts, and the factor of this rank's gradients
 };

@@ -15,6 +15,7 @@ namespace {
 using Kind = ExchangeCode::Kind;
 
 constexpr const char* kRest = "rest";
+constexpr double kFirstShare = 0.25;  // of a warm-up; each phase has as much of the one before
 
 template <typename T>
 std::optional<T> number_in(std::string_view text) {
@@ -29,6 +30,9 @@ std::optional<T> number_in(std::string_view text) {
 bool ExchangeCode::codes(const ParamSpec& p) const {
   constexpr int64_t kLeast = 256;
   if (!any() || !p.trained() || p.count() < kLeast) return false;
+  // A sign cannot say 0. Of rows that no batch touches, and of numbers that no loss depends on, as
+  // the biases of keys, second moments are next to nothing: nothing else may be added to those.
+  if (is_signs()) return !whole_yet && p.shape.size() > 1 && !p.of_labels();
   if (kind != Kind::low_rank) return true;
   // Of a matrix that is all there, where both sides together are less than half of it.
   return p.shape.size() > 1 && !p.sparse() &&
@@ -44,6 +48,7 @@ std::optional<ExchangeCode> parse_exchange(const std::string& text) {
   if (text == "bf16") return ExchangeCode{Kind::bf16};
   if (text == "bf16+feedback") return ExchangeCode{Kind::bf16, true};
   if (text == "int8") return ExchangeCode{Kind::int8};
+  if (text == "onebit") return ExchangeCode{Kind::signs, true};
   const size_t colon = text.find(':');
   if (colon == std::string::npos) return std::nullopt;
   const std::string_view name = std::string_view(text).substr(0, colon);
@@ -74,8 +79,40 @@ std::string exchange_text(const ExchangeCode& code) {
       return fmt::format("randomk:{}", code.share);
     case Kind::low_rank:
       return fmt::format("powersgd:{}", code.columns);
+    case Kind::signs:
+      return code.whole_yet ? "fp32 before onebit" : "onebit";
   }
   return "";
+}
+
+bool warms_up(const ExchangeCode& code) {
+  return code.freezes() || (code.is_few() && code.share < kFirstShare);
+}
+
+std::vector<ExchangePhase> exchange_phases(const ExchangeCode& code, int64_t warmup) {
+  std::vector<ExchangeCode> before;
+  if (code.freezes()) before.push_back({.kind = Kind::signs, .whole_yet = true});
+  ExchangeCode more = code;
+  for (more.share = kFirstShare; code.is_few() && more.share > code.share;
+       more.share *= kFirstShare) {
+    before.push_back(more);
+  }
+  std::vector<ExchangePhase> phases;
+  const int64_t parts = std::ssize(before);
+  for (int64_t i = 0; i < parts && warmup > 0; ++i) {
+    const int64_t begin = warmup * i / parts;
+    if (begin < warmup * (i + 1) / parts) phases.push_back({begin, before[i]});
+  }
+  phases.push_back({phases.empty() ? 0 : warmup, code});
+  return phases;
+}
+
+ExchangeCode exchange_after(const ExchangeCode& code, int64_t warmup, int64_t steps) {
+  ExchangeCode found = code;
+  for (const ExchangePhase& phase : exchange_phases(code, warmup)) {
+    if (phase.begin <= steps) found = phase.code;
+  }
+  return found;
 }
 
 std::string rest_prefix(int group) { return fmt::format("{}{}.", kRest, group); }

@@ -72,6 +72,7 @@ OpParams adamw(const ParamSpec& param, const StepSpec& spec, const Storage& stor
   AdamW op{param.count(), spec.beta1, spec.beta2, spec.eps, spec.weight_decay, true};
   op.moments = storage.moments_of(param);
   op = stored(op, param, spec, storage, tensor);
+  op.frozen = spec.codes_gradients() && storage.exchange.freezes() && storage.sends_coded(param);
   if (storage.projects(param)) {
     GaloreAdamW small = projected(param, storage);
     op.n = small.adam.n;
@@ -182,6 +183,9 @@ std::vector<StateBuffer> exchange_state(const ParamSpec& param, const Storage& s
   std::vector<StateBuffer> state = {{rest_prefix(group), Purpose::exchange, type, param.stored()}};
   if (code.kind == ExchangeCode::Kind::low_rank) {
     state.push_back({kWarm, Purpose::exchange, DType::f32, {param.columns(), code.columns}});
+  }
+  if (code.is_signs()) {
+    state.push_back({kSumRest, Purpose::exchange, DType::f32, param.stored()});
   }
   return state;
 }

@@ -57,7 +57,7 @@ std::vector<StateBuffer> state_of(const ParamSpec& param, const StepSpec& spec,
                                   const Storage& storage);
 
 // What the rank of a group keeps of a parameter for the exchange of gradients; no update touches
-// it.
+// it. What is left of a sum only the rank that adds up keeps.
 std::vector<StateBuffer> exchange_state(const ParamSpec& param, const Storage& storage, int group);
 
 // The op that updates one tensor; it reads the gradient and the clip factor, and updates all of

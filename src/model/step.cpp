@@ -138,6 +138,11 @@ class StepWriter {
     const bool coded = spec_.codes_gradients();
     require(!coded || (!releases() && spec_.leaves == 0),
             "step: coded gradients and a tree, or release");
+    const Storage& storage = choices_.storage;
+    require(!coded || !storage.exchange.is_signs() ||
+                (spec_.optimizer == Optimizer::adamw && storage.galore_rank == 0 &&
+                 storage.moments == Moments::f32),
+            "step: signs of other momenta than AdamW's");
     require(place.data == 1 || place.pipe == 1 || spec_.leaves > 0 || coded,
             "step: a chain of pipelines");
     require(std::ssize(place.cuts) == place.pipe - 1, "step: {} stages with {} cuts", place.pipe,
@@ -260,6 +265,7 @@ class StepWriter {
     if (spec_.place.pipe > 1 || spec_.place.tensor > 1 || choices_.shard != Shard::off)
       sums_->share_norms(update_.norms());
     update_.clip();
+    sums_->clipped(update_.clipping());
   }
 
   void apply(const ParamSpec& spec, Buf gradient) {

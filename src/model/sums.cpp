@@ -4,6 +4,7 @@
 
 #include "model/chain.h"
 #include "model/coded.h"
+#include "model/one_bit.h"
 #include "model/tree.h"
 
 namespace ebb {
@@ -14,7 +15,8 @@ Sums::Sums(Builder& b, Messages& messages, const StepSpec& step,
       messages_(messages),
       place_(step.place),
       shard_(step.choices.shard),
-      storage_(step.choices.storage) {
+      storage_(step.choices.storage),
+      offload_(step.choices.offload) {
   const std::vector<int> all = owners(specs, place_, shard_);
   size_t next = 0;
   for (const ParamSpec& spec : specs) {
@@ -38,6 +40,10 @@ void Sums::add(const ParamSpec& spec, Buf to, Buf x) {
   const OpParams op = storage_.in_rows(spec) ? OpParams(AddLabelRows{shape[1] - 1, shape[0]})
                                              : OpParams(AddTo{element_count(shape)});
   b_.emit("sum." + spec.name, op, {x}, {}, {to});
+}
+
+void Sums::visit_rest(const ParamSpec& spec) {
+  if (storage_.sends_coded(spec) && offload_.takes_rest(spec)) b_.cut();
 }
 
 void Sums::begin_loss(Buf loss) {
@@ -95,6 +101,9 @@ Messages::Ring Sums::ring_from(int rank) const {
 
 std::unique_ptr<Sums> sums_of(Builder& b, Messages& messages, const StepSpec& step,
                               const std::vector<ParamSpec>& specs) {
+  if (step.codes_gradients() && step.choices.storage.exchange.is_signs()) {
+    return std::make_unique<OneBit>(b, messages, step, specs);
+  }
   if (step.codes_gradients()) return std::make_unique<Coded>(b, messages, step, specs);
   if (step.leaves > 0) return std::make_unique<Tree>(b, messages, step, specs);
   return std::make_unique<Chain>(b, messages, step, specs);

@@ -34,6 +34,8 @@ class Sums {
   virtual void complete(const ParamSpec& spec, Buf gradient) = 0;
   // After all of them: the whole sums of what this rank owns are here.
   virtual void finish() = 0;
+  // All ranks know the norm, and nothing is updated yet.
+  virtual void clipped(Buf /*clip*/) {}
   Buf whole(const ParamSpec& spec) const { return whole_.at(spec.name); }
   // Each of those is handed over soon after it was made, and not kept. Not set: all are kept.
   using Whole = std::function<void(const ParamSpec& spec, Buf sum)>;
@@ -57,12 +59,16 @@ class Sums {
   bool keeps() const { return !on_whole_; }
   void is_whole(const ParamSpec& spec, Buf sum);
   void add(const ParamSpec& spec, Buf to, Buf x);  // to += x
+  // Before what was not sent of a tensor is read and written: what is away is fetched while others
+  // are coded.
+  void visit_rest(const ParamSpec& spec);
 
   Builder& b_;
   Messages& messages_;
   const RankPlace place_;
   const Shard shard_;
   const Storage storage_;
+  const Offload offload_;
 
  private:
   std::map<std::string, Buf> whole_;

@@ -25,6 +25,7 @@ class Update {
   void declare(const Own& own);
   const std::vector<Buf>& state(const ParamSpec& spec) const { return state_.at(spec.name); }
   Buf norms() const { return norms_; }
+  Buf clipping() const { return clip_; }  // the norm of all, and the factor
 
   // Rows of the label table see the updates that they have not, before they are read: those of
   // labels y, or all of them. Where every row sees every update at once this does nothing.

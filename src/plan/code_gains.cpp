@@ -69,7 +69,11 @@ std::vector<CodeGain> code_gains(const DitConfig& config, const StepSpec& step,
   if (place.data == 1 || place.pipe > 1 || place.tensor > 1 || step.leaves > 0 || !step.update)
     return gains;
   const Played plain(config, step, {}, machine);
-  for (const ExchangeCode& code : codes_to_allow()) {
+  const Storage& storage = step.choices.storage;
+  const bool signs = step.optimizer == Optimizer::adamw && storage.galore_rank == 0 &&
+                     storage.moments == Moments::f32;
+  for (const ExchangeCode& code : codes_to_tell()) {
+    if (code.is_signs() && !signs) continue;
     const Played coded(config, step, code, machine);
     gains.push_back({exchange_text(code), coded.sent_bytes(),
                      coded.seconds(8 * machine.link.bytes_per_second), even_rate(coded, plain)});

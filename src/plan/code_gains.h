@@ -18,8 +18,8 @@ struct CodeGain {
   double pays_below = 0;
 };
 
-// Of the step as it was planned, over its ranks, with every code that --allow knows. Empty where no
-// two ranks have gradients of the same weights, or add them in a tree.
+// Of the step as it was planned, over its ranks, with every code that --allow knows, and 1-bit
+// Adam. Empty where no two ranks have gradients of the same weights, or add them in a tree.
 std::vector<CodeGain> code_gains(const DitConfig& config, const StepSpec& step,
                                  const Machine& machine);
 

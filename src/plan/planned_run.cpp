@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "plan/phases.h"
 #include "plan/rank_sum.h"
 #include "plan/staged.h"
 
@@ -206,7 +207,7 @@ class Planner {
 }  // namespace
 
 PlannedRun plan_run(const RunSpec& spec, const Machine& machine) {
-  return Planner(spec, machine).plan();
+  return plan_phases(spec, [&](const RunSpec& one) { return Planner(one, machine).plan(); });
 }
 
 std::optional<PlannedRun> plan_run_if_it_fits(const RunSpec& spec, const Machine& machine) {
@@ -214,15 +215,15 @@ std::optional<PlannedRun> plan_run_if_it_fits(const RunSpec& spec, const Machine
 }
 
 PlannedRun plan_run_and_floor(const RunSpec& spec, const Machine& machine) {
-  const Planner planner(spec, machine);
-  const int64_t floor = planner.floor_bytes();  // first: its plan is gone before the other is made
-  PlannedRun planned = planner.plan();
+  const int64_t floor = floor_of(spec, machine);  // first: its plan is gone before the other's
+  PlannedRun planned = plan_run(spec, machine);
   planned.floor_bytes = planned.fits ? std::min(floor, planned.most_bytes()) : floor;
   return planned;
 }
 
 int64_t floor_of(const RunSpec& spec, const Machine& machine) {
-  return Planner(spec, machine).floor_bytes();
+  return floor_of_phases(spec,
+                         [&](const RunSpec& one) { return Planner(one, machine).floor_bytes(); });
 }
 
 PlannedRun plan_fitting_run(const RunSpec& spec, const Machine& machine) {

@@ -32,6 +32,14 @@ struct RankBytes {
   int64_t sent_bytes = 0;  // to other ranks, in a step
 };
 
+// What a run takes while its gradients are coded in one way.
+struct PlannedPhase {
+  int64_t begin = 0;                          // steps before it
+  std::string code;                           // as --exchange has it
+  int64_t process_bytes = 0, sent_bytes = 0;  // of the rank that has most
+  double seconds = 0;                         // of a step, predicted
+};
+
 struct PlannedRun {
   StepSpec step;                       // with the choices made; of its rank
   std::optional<SamplerSpec> sampler;  // with the batch that fits
@@ -41,6 +49,9 @@ struct PlannedRun {
   int64_t floor_bytes = 0;             // of the process: the least that any choice takes; if asked
   bool fits = false;                   // otherwise this is the smallest plan
   std::vector<RankBytes> ranks;        // of all of them, where there are several
+  // Where the code changes while the run goes on: all of them; this is the plan of the one that
+  // takes most, and it fits if all do.
+  std::vector<PlannedPhase> phases;
 
   const Plan& step_plan() const { return plans.at(kStepProgram); }
   int64_t process_bytes() const { return plans.arena_bytes + outside_bytes; }
@@ -50,7 +61,15 @@ struct PlannedRun {
     for (const RankBytes& rank : ranks) most = std::max(most, rank.process_bytes);
     return most;
   }
+  int64_t most_sent_bytes() const {
+    int64_t most = 0;
+    for (const RankBytes& rank : ranks) most = std::max(most, rank.sent_bytes);
+    return most;
+  }
 };
+
+// The same run, and nothing but what it does after so many steps.
+RunSpec after_steps(RunSpec spec, int64_t steps);
 
 // The least that the run takes in any way, of its fullest rank.
 int64_t floor_of(const RunSpec& spec, const Machine& machine);

@@ -68,6 +68,9 @@ int64_t state_bytes(const DitConfig& config, const StepSpec& spec, const Choices
   int64_t bytes = limits.aligned(spec.feeding.memory_bytes) +
                   (offload.any() ? limits.aligned(offload.memory_bytes) : 0);
   const Owned owned(config, spec, choices);
+  Choices sharded = choices;
+  sharded.shard = Shard::grads;
+  const Owned adding(config, spec, sharded);  // up what the groups send
   for (const ParamSpec& p : owned.all) {
     const bool own = owned.has(p);
     for (const StateBuffer& b : state_of(p, spec, choices.storage)) {
@@ -77,9 +80,12 @@ int64_t state_bytes(const DitConfig& config, const StepSpec& spec, const Choices
       if (!b.updated() || !offload.takes(p, b.purpose)) bytes += limits.aligned(b.bytes());
     }
     if (spec.place.data == 1) continue;
+    const bool told = choices.storage.exchange.freezes() && choices.storage.sends_coded(p);
+    if (told && !own) bytes += limits.aligned(4 * p.count());  // its momentum
     for (const StateBuffer& b : exchange_state(p, choices.storage, spec.place.group())) {
-      const bool away = offload.takes_rest(p) && b.prefix != kWarm;
-      if (!away) bytes += limits.aligned(b.bytes());
+      const bool away = offload.takes_rest(p) && rest_in(b.prefix + p.name).has_value();
+      const bool here = b.prefix != kSumRest || adding.has(adding.all[&p - owned.all.data()]);
+      if (here && !away) bytes += limits.aligned(b.bytes());
     }
   }
   return bytes;

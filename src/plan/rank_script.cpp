@@ -23,7 +23,7 @@ Work work_of(const Op& op, const Program& program) {
         if (is_one_of<T, LinearBackwardParams, LabelEmbedBackward, LabelRowsBackward, AddLabelRows,
                       EncodeBf16, EncodeBf16Feedback, AddBf16, EncodeInt8, AddInt8, EncodeTopK,
                       AddTopK, PowerProject, Orthonormalize, PowerBack, PowerSum, PowerKeep,
-                      GateCodes, SignEncode, SignAdd>)
+                      GateCodes, SignEncode, SignAdd, SignMomentum, SignKeep>)
           return Work::matrices;
         if (is_one_of<T, LinearBackwardInput, UnpatchifyBackward, SiluBackward, AdaLNBackward,
                       AddGatedBackward, QkNormBackward, AttentionBackward>)

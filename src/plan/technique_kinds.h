@@ -69,8 +69,9 @@ Technique tensor_technique();
 Technique tokens_technique();
 Technique label_rows_technique();
 Technique exchange_technique();
-// Those that words of --allow stand for.
+// Those that words of --allow stand for, and those that plans tell of.
 std::vector<ExchangeCode> codes_to_allow();
+std::vector<ExchangeCode> codes_to_tell();
 Technique precision_technique();
 Technique gradients_technique();
 Technique galore_technique();

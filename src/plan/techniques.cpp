@@ -157,8 +157,29 @@ void check_decisions_over_ranks(const Decisions& d, const StepSpec& spec) {
   }
 }
 
+// Steps to warm up in are for a code that has some use for them.
+void check_exchange_warmup(const Decisions& d) {
+  if (d.exchange_warmup == 0 || (d.exchange && warms_up(*d.exchange))) return;
+  if (!d.exchange && d.allows("topk")) return;
+  const std::string warmup = fmt::format("--exchange-warmup {}", d.exchange_warmup);
+  constexpr const char* kHint =
+      "leave --exchange-warmup out, or give it with --exchange onebit, topk:F or randomk:F, F "
+      "below "
+      "0.25";
+  if (!d.exchange) {
+    fail(Exit::usage, fmt::format("{}: without --exchange there is no code to warm up for", warmup),
+         kHint);
+  }
+  fail(Exit::usage,
+       fmt::format("{} contradicts --exchange {}: {}", warmup, exchange_text(*d.exchange),
+                   d.exchange->is_few() ? "a warm-up begins with a quarter of the numbers"
+                                        : "it sends as much from the first step on"),
+       kHint);
+}
+
 // Of codes for gradients, by the names of both.
 void check_exchange(const Decisions& d, const StepSpec& spec) {
+  check_exchange_warmup(d);
   if (!d.exchange || !d.exchange->any()) return;
   const auto contradicts = [&](const std::string& other, const std::string& why,
                                const std::string& hint) {
@@ -170,6 +191,18 @@ void check_exchange(const Decisions& d, const StepSpec& spec) {
     contradicts("a run without --ranks data=2 or more",
                 "nobody else has gradients of the same weights",
                 "leave --exchange out, or start several: mpiexec -n 2 ebb ... --ranks data=2");
+  }
+  if (d.exchange->is_signs()) {
+    const OptimizerKind& optimizer = optimizers()[static_cast<size_t>(spec.optimizer)];
+    const char* adamw = "what goes as signs is AdamW's momentum, and its second moments are frozen";
+    if (spec.optimizer != Optimizer::adamw) {
+      contradicts(fmt::format("--optimizer {}", optimizer.name), adamw, "leave one of them out");
+    }
+    if (d.galore_rank.value_or(0) != 0) contradicts("--galore", adamw, "leave one of them out");
+    if (d.moments.value_or(Moments::f32) == Moments::coded) {
+      contradicts("--moments 8bit", "every rank takes part in the momentum as it is",
+                  "leave one of them out");
+    }
   }
   if (spec.leaves > 0) {
     contradicts(fmt::format("--sum tree:{}", spec.leaves),
@@ -265,6 +298,12 @@ void check_decisions(const Decisions& d, const DitConfig& config, const StepSpec
   if (d.release.value_or(false) && !spec.update) {
     fail(Exit::usage, "--release on contradicts the gradients that are asked for",
          "leave --release out");
+  }
+}
+
+void settle(Decisions& decisions, const Choices& choices) {
+  for (const Technique& t : techniques()) {
+    if (t.settle) t.settle(decisions, choices);
   }
 }
 

@@ -28,6 +28,7 @@ struct Decisions {
   std::optional<bool> cut_tokens;
   std::optional<bool> label_rows;
   std::optional<ExchangeCode> exchange;
+  int64_t exchange_warmup = 0;         // steps in which other codes lead up to it
   std::optional<int64_t> galore_rank;  // 0: off; kQuarter: a quarter of the width
   std::set<std::string> allowed;
 
@@ -100,6 +101,9 @@ std::vector<AllowWord> allow_words();
 
 // Fails with Exit::usage, naming both, when two of them contradict each other.
 void check_decisions(const Decisions& decisions, const DitConfig& config, const StepSpec& spec);
+
+// Decides as was chosen, wherever another choice would be another result.
+void settle(Decisions& decisions, const Choices& choices);
 
 // Each counts as if the step took kReluctance longer with it, so that it is used only where it is
 // worth that much.

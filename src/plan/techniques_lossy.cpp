@@ -82,14 +82,21 @@ std::vector<ExchangeCode> codes_to_allow() {
   return codes;
 }
 
+// What freezes moments is another training, which the planner does not choose.
+std::vector<ExchangeCode> codes_to_tell() {
+  std::vector<ExchangeCode> codes = codes_to_allow();
+  codes.push_back(*parse_exchange("onebit"));
+  return codes;
+}
+
 // Between groups of ranks. Whatever a code leaves out goes with a later gradient, or is lost.
 Technique exchange_technique() {
   Technique t{"exchange",
               Exactness::lossy,
               "exchange",
-              "auto|fp32|bf16|bf16+feedback|int8|powersgd:R|topk:F|randomk:F",
+              "auto|fp32|bf16[+feedback]|int8|powersgd:R|topk:F|randomk:F|onebit",
               "over ranks: how gradients are coded on their way; R: 1 to 64 columns, F: a share of "
-              "the numbers",
+              "the numbers, onebit: signs of AdamW's momentum",
               {{"exchange16", true, false, false},
                {"exchange8", true, false, false},
                {"powersgd", true, false, false},
@@ -201,7 +208,8 @@ Technique galore_technique() {
     const int64_t usual = usual_rank(c.config);
     const bool can = c.spec.update && c.spec.optimizer == Optimizer::adamw && usual > 0 &&
                      c.spec.place.tensor == 1;
-    if (can && c.decisions.allows("galore")) ranks.push_back(usual);
+    const bool signs = before.storage.exchange.is_signs();
+    if (can && !signs && c.decisions.allows("galore")) ranks.push_back(usual);
     std::optional<int64_t> decided = c.decisions.galore_rank;
     if (decided.value_or(0) != 0) decided = checked_rank(*decided, c.config);
     return each_of<int64_t>(before, ranks, decided,
@@ -228,7 +236,8 @@ Technique moments_technique() {
   t.offer = [](const Choices& before, const SearchCase& c) {
     std::vector<Moments> values = {Moments::f32};
     const bool whole = before.storage.label_rows == 0;  // blocks of codes are of several rows
-    if (c.decisions.allows("adam8") && whole) values.push_back(Moments::coded);
+    const bool signs = before.storage.exchange.is_signs();
+    if (c.decisions.allows("adam8") && whole && !signs) values.push_back(Moments::coded);
     const bool coded = optimizers()[static_cast<size_t>(c.spec.optimizer)].codes_moments;
     if (!c.spec.update || !coded) return std::vector<Choices>{before};
     return each_of<Moments>(before, values, c.decisions.moments,

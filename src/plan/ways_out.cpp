@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -21,6 +20,7 @@ WayOut way_out(RunSpec changed, std::string how, const Machine& machine) {
   const Decisions decided = std::exchange(changed.decisions, {});
   changed.decisions.allowed = decided.allowed;
   changed.decisions.exchange = decided.exchange;
+  changed.decisions.exchange_warmup = decided.exchange_warmup;
   return {std::move(how), floor_of(changed, machine)};
 }
 
@@ -142,6 +142,15 @@ std::optional<double> pruned_share(const RunSpec& spec, const PlannedRun& unprun
   return too_much.removed;
 }
 
+// Of a run whose codes change: when it takes that much.
+std::string fullest_phase(const PlannedRun& planned) {
+  for (const PlannedPhase& phase : planned.phases) {
+    if (phase.process_bytes < planned.most_bytes()) continue;
+    return fmt::format(" after step {}, with --exchange {}", phase.begin, phase.code);
+  }
+  return "";
+}
+
 // As a flag takes it.
 std::string size_word(int64_t bytes) {
   for (const auto& [letter, power] : {std::pair{'G', 30}, {'M', 20}}) {
@@ -178,9 +187,10 @@ void refuse_budget(const RunSpec& spec, const PlannedRun& planned, const Machine
   }
   const RankPlace& place = spec.step.place;
   fail(Exit::budget,
-       fmt::format("plan: {} at --batch {}{} needs at least {}, over --memory {}", spec.name,
+       fmt::format("plan: {} at --batch {}{} needs at least {}{}, over --memory {}", spec.name,
                    spec.step.batch, place.alone() ? "" : " --ranks " + layout_text(place),
-                   format_size(planned.most_bytes()), format_size(spec.budget_bytes)),
+                   format_size(planned.most_bytes()), fullest_phase(planned),
+                   format_size(spec.budget_bytes)),
        fmt::format("exact techniques {}are all in use; {}{}",
                    machine.lanes.empty() ? "in memory " : "", fmt::join(named, ", "), pruning));
 }

@@ -28,6 +28,7 @@ struct Scalars {
   int64_t first_sample = 0;     // with the place of the program's first sample
   float lr = 0;                 // of this step
   float bias1 = 1, bias2 = 1;   // 1 - beta^k of Adam
+  float frozen_bias2 = 1;       // bias2 of the update after which second moments were frozen
   double update = 1;            // the number of this update, from 1
   double ema_decay = 0;         // of this step
   float loss_scale = 1;         // a power of two that gradients carry until they are used

@@ -444,17 +444,16 @@ struct Exchange {
 };
 
 // New ones go last: the inputs of ops' tests are keyed by their place.
-using OpParams =
-    std::variant<TakeSamples, ReadSamples, FillNormal, DrawTimes, DropLabels, Diffuse, FillTime,
-                 Patchify, Unpatchify, UnpatchifyBackward, AddPositions, TimeEmbed, LabelEmbed,
-                 LabelEmbedBackward, Linear, LinearBackwardInput, LinearBackwardParams, Silu,
-                 SiluBackward, Gelu, Add, AddTo, Repeat, Zero, AdaLN, AdaLNBackward, AddGated,
-                 AddGatedBackward, QkNorm, QkNormBackward, Attention, AttentionBackward, DdpmLoss,
-                 FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW, Lion, Adafactor,
-                 StructureSquares, Shrink, LabelsAndNull, Guide, DiffusionStep, FlowStep,
-                 ColumnSums, Transfer, Exchange, LabelRowsBackward, AddLabelRows, LabelRowsNorm,
-                 LabelRowsUpdate, LabelRowsCatchUp, GateCodes, EncodeBf16, EncodeBf16Feedback,
-                 AddBf16, EncodeInt8, AddInt8, EncodeTopK, AddTopK, PowerProject, Orthonormalize,
-                 PowerBack, PowerSum, PowerKeep, SignEncode, SignAdd, GaloreAdamW, CopyColumns>;
+using OpParams = std::variant<
+    TakeSamples, ReadSamples, FillNormal, DrawTimes, DropLabels, Diffuse, FillTime, Patchify,
+    Unpatchify, UnpatchifyBackward, AddPositions, TimeEmbed, LabelEmbed, LabelEmbedBackward, Linear,
+    LinearBackwardInput, LinearBackwardParams, Silu, SiluBackward, Gelu, Add, AddTo, Repeat, Zero,
+    AdaLN, AdaLNBackward, AddGated, AddGatedBackward, QkNorm, QkNormBackward, Attention,
+    AttentionBackward, DdpmLoss, FlowLoss, SumLosses, SquaredNorm, ClipScale, AdamW, Lion,
+    Adafactor, StructureSquares, Shrink, LabelsAndNull, Guide, DiffusionStep, FlowStep, ColumnSums,
+    Transfer, Exchange, LabelRowsBackward, AddLabelRows, LabelRowsNorm, LabelRowsUpdate,
+    LabelRowsCatchUp, GateCodes, EncodeBf16, EncodeBf16Feedback, AddBf16, EncodeInt8, AddInt8,
+    EncodeTopK, AddTopK, PowerProject, Orthonormalize, PowerBack, PowerSum, PowerKeep, SignEncode,
+    SignAdd, GaloreAdamW, CopyColumns, SignMomentum, SignKeep>;
 
 }  // namespace ebb

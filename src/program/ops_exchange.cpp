@@ -29,6 +29,8 @@ AddTo PowerKeep::measured_as() const { return that_moves(12 * K * R); }
 
 // The residual is gone over twice: once for the mean.
 AddTo SignEncode::measured_as() const { return that_moves(20 * n); }
+AddTo SignMomentum::measured_as() const { return that_moves(24 * n); }
+AddTo SignKeep::measured_as() const { return that_moves(4 * n + sign_bytes(n)); }
 AddTo SignAdd::measured_as() const { return that_moves(8 * n + sign_bytes(n)); }
 
 }  // namespace ebb

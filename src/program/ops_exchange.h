@@ -146,6 +146,27 @@ struct SignEncode {
   double flops() const { return 6.0 * n; }
 };
 
+// The same of this rank's part of the next momentum, so that those of all groups are the momentum.
+// g (n), gate (2), m (n); updates residual (n) -> bits, scale: of m beta1 / groups + (1 - beta1) g
+// gate[1] + residual.
+struct SignMomentum {
+  static constexpr const char* kName = "sign_momentum";
+  int64_t n;
+  double beta1;
+  int64_t groups;
+  AddTo measured_as() const;
+  double flops() const { return 8.0 * n; }
+};
+
+// bits (sign_bytes) u8, scale (1), clip (2); updates m (n): the scale, or less it. Does nothing
+// when the norm is not finite.
+struct SignKeep {
+  static constexpr const char* kName = "sign_keep";
+  int64_t n;
+  AddTo measured_as() const;
+  double flops() const { return 1.0 * n; }
+};
+
 // bits (sign_bytes) u8, scale (1); updates sum (n): sum += the scale, or less it
 struct SignAdd {
   static constexpr const char* kName = "sign_add";

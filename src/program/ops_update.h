@@ -34,9 +34,10 @@ enum class Moments : uint8_t {
 };
 
 // g (n), clip (2); updates w (n), [low (n)], m (n), v (n), [m_scale, v_scale (blocks)], [ema (n)].
-// Does nothing when the norm is not finite. With `split`, w is bf16 and low (i16) what it is off
-// by. An average that is bf16 is rounded up or down at random, keyed by (seed, step, tensor,
-// element), so that its mean is right.
+// Does nothing when the norm is not finite. `frozen`: v stays as it is, with the scalar
+// frozen_bias2, and g is the next m, times the scalar loss_scale: it is not clipped any more. With
+// `split`, w is bf16 and low (i16) what it is off by. An average that is bf16 is rounded up or down
+// at random, keyed by (seed, step, tensor, element), so that its mean is right.
 struct AdamW {
   static constexpr const char* kName = "adamw";
   int64_t n;
@@ -47,6 +48,7 @@ struct AdamW {
   Moments moments = Moments::f32;
   DType average = DType::f32;
   uint32_t tensor = 0;
+  bool frozen = false;
   int64_t blocks() const { return (n + kMomentBlock - 1) / kMomentBlock; }
   double flops() const { return 15.0 * n; }
 };

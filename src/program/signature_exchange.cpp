@@ -69,6 +69,18 @@ Signature of(const SignEncode& op) {
           {f32("residual", {op.n})}};
 }
 
+Signature of(const SignMomentum& op) {
+  return {{f32("g", {op.n}), gate(), f32("m", {op.n})},
+          {u8("bits", {sign_bytes(op.n)}), f32("scale", {1})},
+          {f32("residual", {op.n})}};
+}
+
+Signature of(const SignKeep& op) {
+  return {{u8("bits", {sign_bytes(op.n)}), f32("scale", {1}), f32("clip", {2})},
+          {},
+          {f32("m", {op.n})}};
+}
+
 Signature of(const SignAdd& op) {
   return {{u8("bits", {sign_bytes(op.n)}), f32("scale", {1})}, {}, {f32("sum", {op.n})}};
 }

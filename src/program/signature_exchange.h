@@ -20,6 +20,8 @@ Signature of(const PowerSum& op);
 Signature of(const PowerKeep& op);
 Signature of(const GateCodes& op);
 Signature of(const SignEncode& op);
+Signature of(const SignMomentum& op);
+Signature of(const SignKeep& op);
 Signature of(const SignAdd& op);
 
 }  // namespace ebb

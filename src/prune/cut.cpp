@@ -40,6 +40,7 @@ std::map<std::string, Role> roles_of(const std::vector<ParamSpec>& params,
       roles[prefix + param.name] = role;
     }
     roles[kWarm + param.name] = {&param, kWarm};
+    roles[kSumRest + param.name] = {&param, kSumRest};
   }
   for (const TensorEntry& entry : file.tensors()) {
     const auto rest = rest_in(entry.name);

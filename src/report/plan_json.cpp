@@ -62,6 +62,18 @@ ordered_json codes_json(const PlanReport& r) {
   return codes;
 }
 
+ordered_json phases_json(const PlanReport& r) {
+  ordered_json phases = ordered_json::array();
+  for (const PlannedPhase& phase : r.phases) {
+    phases.push_back({{"after_step", phase.begin},
+                      {"exchange", phase.code},
+                      {"process_bytes", phase.process_bytes},
+                      {"sent_bytes", phase.sent_bytes},
+                      {"predicted_step_seconds", phase.seconds}});
+  }
+  return phases;
+}
+
 }  // namespace
 
 std::string report_json(const PlanReport& r) {
@@ -89,6 +101,7 @@ std::string report_json(const PlanReport& r) {
   if (!r.ranks.empty()) {
     j["layout"] = layout_text(r.place);
     j["ranks"] = ranks_json(r);
+    if (!r.phases.empty()) j["phases"] = phases_json(r);
     j["codes"] = codes_json(r);
   }
   j["peak_op"] = r.peak_op;

@@ -84,6 +84,7 @@ PlanReport describe(const std::string& model, const DitConfig& config, const Pla
   r.outlook = outlook;
   r.place = run.step.place;
   r.ranks = run.ranks;
+  r.phases = run.phases;
   return r;
 }
 

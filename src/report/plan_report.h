@@ -41,11 +41,12 @@ struct PlanReport {
   std::vector<BlockChoice> blocks;
   double step_seconds = 0, step_flops = 0;
   RankPlace place;
-  std::vector<RankBytes> ranks;    // where there are several
-  std::vector<CodeGain> codes;     // for gradients, that would send fewer bytes
-  std::optional<Outlook> outlook;  // absent: of a run whose length nobody has said
-  std::vector<WayOut> lossy_ways;  // how far down they would reach
-  std::string fewer_pictures;      // why they are not what they are by default
+  std::vector<RankBytes> ranks;      // where there are several
+  std::vector<PlannedPhase> phases;  // where codes change; the plan is of the fullest
+  std::vector<CodeGain> codes;       // for gradients, that would send fewer bytes
+  std::optional<Outlook> outlook;    // absent: of a run whose length nobody has said
+  std::vector<WayOut> lossy_ways;    // how far down they would reach
+  std::string fewer_pictures;        // why they are not what they are by default
 };
 
 PlanReport describe(const std::string& model, const DitConfig& config, const PlannedRun& run,

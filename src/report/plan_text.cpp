@@ -145,6 +145,23 @@ std::string codes_text(const std::vector<CodeGain>& codes) {
   return fmt::format("  gradients in fewer bytes (--exchange) pay on links: {}\n\n", text);
 }
 
+// What changes while the run goes on.
+std::string phases_text(const std::vector<PlannedPhase>& phases) {
+  if (phases.empty()) return "";
+  std::string text = fmt::format("  {:<12} {:>12} {:>12} {:>12}   exchange\n", "after step",
+                                 "process", "sends a step", "step");
+  const auto most = std::max_element(
+      phases.begin(), phases.end(),
+      [](const auto& a, const auto& b) { return a.process_bytes < b.process_bytes; });
+  for (auto phase = phases.begin(); phase != phases.end(); ++phase) {
+    text += fmt::format("  {:<12} {:>12} {:>12} {:>12}   {}{}\n", phase->begin,
+                        format_size(phase->process_bytes), format_size(phase->sent_bytes),
+                        format_seconds(phase->seconds), phase->code,
+                        phase == most ? ": the tables are of this one" : "");
+  }
+  return text + "\n";
+}
+
 // Ranks that take the same stand in one row.
 std::string ranks_text(const PlanReport& r) {
   if (r.ranks.empty()) return "";
@@ -163,7 +180,7 @@ std::string ranks_text(const PlanReport& r) {
                         format_size(each.process_bytes), format_size(each.sent_bytes));
     i = end;
   }
-  return text + "\n" + codes_text(r.codes);
+  return text + "\n" + phases_text(r.phases) + codes_text(r.codes);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kFormat = "1";
 constexpr const char *kPruneStep = "ebb.prune_step", *kPruneBegun = "ebb.prune_begun";
-constexpr const char* kGaloreRank = "ebb.galore_rank";
+constexpr const char *kGaloreRank = "ebb.galore_rank", *kFrozen = "ebb.frozen_after_updates";
 
 // Far above any run, and far enough below 64 bits for every product that is made of them.
 constexpr int64_t kMostSteps = int64_t{1} << 40;
@@ -164,6 +164,7 @@ std::map<std::string, std::string> checkpoint_metadata(const CheckpointInfo& inf
       {kDataKey, data_to_json(info.data)},
       {"ebb.settings", info.settings}};
   if (info.galore_rank > 0) metadata[kGaloreRank] = std::to_string(info.galore_rank);
+  if (info.frozen > 0) metadata[kFrozen] = std::to_string(info.frozen);
   if (!info.pruned.empty()) metadata[kPrunedKey] = info.pruned;
   if (info.pruning.step > 0) {
     metadata[kPruneStep] = std::to_string(info.pruning.step);
@@ -222,6 +223,7 @@ CheckpointInfo read_info(const SafetensorsReader& file) {
     pruned_from_json(info.pruned, info.config, where, Exit::disk);
   }
   if (has(kGaloreRank)) info.galore_rank = count_field(file, kGaloreRank, 1 << 20);
+  if (has(kFrozen)) info.frozen = count_field(file, kFrozen, info.updates);
   if (has(kPruneStep)) info.pruning = read_progress(file, info);
   info.average_start = has("ebb.average_start")
                            ? real_field(file, "ebb.average_start")

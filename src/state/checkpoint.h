@@ -42,6 +42,7 @@ struct CheckpointInfo {
   std::string pruned;        // what is left of the model that was pruned (formats/pruned_json.h)
   PruneProgress pruning;     // by the run itself
   int64_t galore_rank = 0;   // of the moments of matrices; 0: they are of the matrices' own shape
+  int64_t frozen = 0;        // updates that the second moments of matrices have seen; 0: all
 };
 
 // Where a run keeps the checkpoint of a step.

@@ -30,7 +30,7 @@ void each_of_exchange(const ParamSpec& param, const StepSpec& spec, Each each) {
   if (!spec.codes_gradients()) return;
   for (int group = 0; group < spec.place.data; ++group) {
     for (const StateBuffer& b : exchange_state(param, spec.choices.storage, group)) {
-      if (group == 0 || b.prefix != kWarm) each(param, b);
+      if (group == 0 || rest_in(b.prefix)) each(param, b);
     }
   }
 }
@@ -60,7 +60,10 @@ std::vector<StateTensor> state_tensors(const DitConfig& config, const StepSpec& 
 }
 
 State::State(const Plan& plan, RunMemory& memory, const DitConfig& config, const StepSpec& spec)
-    : plan_(plan), memory_(memory), groups_(spec.place.data) {
+    : plan_(plan),
+      memory_(memory),
+      groups_(spec.place.data),
+      sends_momenta_(spec.codes_gradients() && spec.choices.storage.exchange.freezes()) {
   const Program& program = plan.program;
   const std::vector<ParamSpec> params = sliced_parameters(config, spec.place);
   each_state_buffer(params, spec, [&](const ParamSpec& param, const StateBuffer& b) {

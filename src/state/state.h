@@ -60,7 +60,8 @@ class State {
 
   const std::vector<StateTensor>& tensors() const { return tensors_; }  // as state_tensors() has it
   const StateTensor* find(const std::string& name) const;               // null: it is not here
-  int groups() const { return groups_; }  // that take shares of a batch
+  int groups() const { return groups_; }                 // that take shares of a batch
+  bool sends_momenta() const { return sends_momenta_; }  // and not gradients
   const StateTensor& at(const std::string& name) const;
 
   // What is written begins at a multiple of kMomentBlock.
@@ -122,6 +123,7 @@ class State {
   const Plan& plan_;
   RunMemory& memory_;
   const int groups_;
+  const bool sends_momenta_;
   std::vector<StateTensor> tensors_;
 };
 

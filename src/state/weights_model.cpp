@@ -154,6 +154,7 @@ void refuse_unknown_tensors(const SafetensorsReader& file, const DitConfig& conf
     if (!spec.trained()) continue;
     for (const std::string& prefix : prefixes) known.insert(prefix + spec.name);
     known.insert(kWarm + spec.name);
+    known.insert(kSumRest + spec.name);
   }
   const std::string* first = nullptr;
   int64_t others = -1;

@@ -33,7 +33,17 @@ int64_t checkpoint_bytes(const DitConfig& config, const StepSpec& step, size_t s
 double Outlook::seconds_at(int64_t step) const {
   int64_t drawings = sample_every > 0 ? step / sample_every : 0;
   if (sample_every > 0 && step == steps) drawings = times(steps, sample_every);
-  return static_cast<double>(step) * step_seconds + static_cast<double>(drawings) * drawing_seconds;
+  return stepping_seconds_at(step) + static_cast<double>(drawings) * drawing_seconds;
+}
+
+double Outlook::stepping_seconds_at(int64_t step) const {
+  if (phases.empty()) return static_cast<double>(step) * step_seconds;
+  double seconds = 0;
+  for (size_t i = 0; i < phases.size(); ++i) {
+    const int64_t end = i + 1 < phases.size() ? std::min(step, phases[i + 1].begin) : step;
+    seconds += static_cast<double>(std::max<int64_t>(0, end - phases[i].begin)) * phases[i].seconds;
+  }
+  return seconds;
 }
 
 std::optional<double> Outlook::total_seconds() const {
@@ -60,6 +70,7 @@ Outlook outlook_of(const TrainOptions& o, const PlannedRun& planned, const Machi
   outlook.save_every = o.save_every;
   outlook.sample_every = planned.sampler ? o.sample_every : 0;
   outlook.step_seconds = planned.seconds;
+  outlook.phases = planned.phases;
   outlook.offload_bytes = planned.plans.total_away_bytes();
   outlook.checkpoint_bytes = checkpoint_bytes(o.config, planned.step, o.settings.size());
   if (o.save_every > 0) {

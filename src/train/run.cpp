@@ -39,6 +39,7 @@ TrainingRun::TrainingRun(const TrainOptions& options, const Source& source,
 
 void TrainingRun::initialise() {
   session_.initialise(o_.seed);
+  freeze(0);
   sound_ = true;
 }
 
@@ -59,6 +60,7 @@ CheckpointInfo TrainingRun::load(const SafetensorsReader& file, const Check& che
   });
   done_ = info.step;
   updates_ = info.updates;
+  agree(peers(), [&] { freeze(info.frozen); });
   average_start_ = info.average_start;
   pruned_ = info.pruned;
   pruning_ = info.pruning;
@@ -77,6 +79,25 @@ void TrainingRun::refuse_unsent(const SafetensorsReader& file) const {
                   "run has no place for those of {}",
                   file.path().string(), name),
       "go on over ranks with the --exchange of the run, or give --exchange fp32, which drops them");
+}
+
+// 1-bit Adam goes on with the second moments as they are when it begins. `before`: those of a
+// checkpoint had stopped at this update; 0: they had not.
+void TrainingRun::freeze(int64_t before) {
+  const bool freezes = state().sends_momenta();
+  frozen_ = !freezes ? 0 : before > 0 ? before : updates_;
+  if (freezes && frozen_ == 0) {
+    fail(Exit::numbers,
+         fmt::format("--exchange onebit: none of the {} steps before it was applied: there are no "
+                     "second moments to go on with",
+                     done_),
+         "give a longer --exchange-warmup");
+  }
+  if (freezes || before == 0) return;
+  const double beta2 = o_.step.beta2;
+  thaw_moments(state(), o_.config,
+               (1 - std::pow(beta2, static_cast<double>(updates_))) /
+                   (1 - std::pow(beta2, static_cast<double>(before))));
 }
 
 // Where a run gets its samples from.
@@ -117,6 +138,10 @@ StepRecord TrainingRun::step() {
   const auto start = std::chrono::steady_clock::now();
   Scalars scalars = step_scalars(o_, done_, updates_);
   scalars.loss_scale = scale_.factor();
+  if (frozen_ > 0) {
+    scalars.frozen_bias2 =
+        static_cast<float>(1 - std::pow(o_.step.beta2, static_cast<double>(frozen_)));
+  }
   run_step(scalars);
   const Executor& step = session_.step();
   const auto loss = step.first(kLoss);
@@ -184,13 +209,13 @@ bool TrainingRun::ended_well() const {
 }
 
 void TrainingRun::save(const std::filesystem::path& path) {
-  save_checkpoint(
-      path,
-      {done_, done_ * o_.step.batch, o_.seed, o_.config, source_.info().pixels, o_.settings,
-       optimizers()[static_cast<size_t>(o_.step.optimizer)].name,
-       storage_text(planned_.step.choices.storage), updates_, scale_.saved(), scale_.clean_steps(),
-       data_, average_start_, pruned_, pruning_, planned_.step.choices.storage.galore_rank},
-      state(), ranks_ ? &*ranks_ : nullptr);
+  save_checkpoint(path,
+                  {done_, done_ * o_.step.batch, o_.seed, o_.config, source_.info().pixels,
+                   o_.settings, optimizers()[static_cast<size_t>(o_.step.optimizer)].name,
+                   storage_text(planned_.step.choices.storage), updates_, scale_.saved(),
+                   scale_.clean_steps(), data_, average_start_, pruned_, pruning_,
+                   planned_.step.choices.storage.galore_rank, frozen_},
+                  state(), ranks_ ? &*ranks_ : nullptr);
 }
 
 Drawn TrainingRun::draw(int64_t count, const Drawer::LabelOf& label_of, uint64_t seed,

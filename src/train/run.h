@@ -76,6 +76,7 @@ class TrainingRun {
 
  private:
   void refuse_unsent(const SafetensorsReader& file) const;
+  void freeze(int64_t before);
   bool uses_fp16() const { return planned_.step.choices.storage.activation == DType::f16; }
   bool updates_early() const;
   Peers* peers() const { return ranks_ ? &ranks_->peers : nullptr; }
@@ -94,6 +95,7 @@ class TrainingRun {
   RankSeconds step_seconds_;
   int64_t drawn_peak_ = 0;  // of the arena, while drawing
   int64_t done_ = 0, updates_ = 0;
+  int64_t frozen_ = 0;  // updates that second moments have seen, where they stay as they are
   int skipped_in_a_row_ = 0;
   std::string last_not_finite_;
   double average_start_ = 1;  // the share of the starting weights in the average

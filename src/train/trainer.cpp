@@ -6,12 +6,11 @@
 #include "base/text.h"
 #include "comm/agreement.h"
 #include "machine/budget.h"
-#include "prune/surgery.h"
 #include "state/checkpoint.h"
 #include "train/json_log.h"
-#include "train/prune_event.h"
 #include "train/resume.h"
 #include "train/run.h"
+#include "train/run_events.h"
 #include "train/run_folder.h"
 #include "train/stop_together.h"
 
@@ -34,6 +33,7 @@ class Trainer {
         peers_(peers),
         stop_(control, peers),
         data_(record_of(source.info())),
+        events_(o_, source, machine, peers),
         planned_(std::move(planned)) {}
 
   Trained run() {
@@ -54,8 +54,9 @@ class Trainer {
         for (const std::string& line : run_->take_notes()) note("left out: " + line);
         tell([&](RunSink& sink) { sink.step(record); });
         if (record.skipped) note_skipped(record);
-        if (due(o_.save_every) || event_due()) save();
-        if (event_due()) prune_now();
+        const bool changes = events_.due_after(run_->done());
+        if (due(o_.save_every) || changes) save();
+        if (changes) change_now();
         if (due(o_.sample_every) && !stop_.ask()) draw_samples();
       }
       return finish();
@@ -133,7 +134,7 @@ class Trainer {
   // The surroundings have failed - data, disk, terminal - and the steps that are done are sound.
   // For the error's line: where they are, or why they are not.
   std::string save_before_failing() {
-    if (!run_) return saved_text();  // while it was pruned
+    if (!run_) return saved_text();  // while it was changed
     if (!run_->sound() || run_->done() == 0) return "";
     try {
       if (saved_ != run_->done() && save_tried_ != run_->done()) save();
@@ -151,16 +152,19 @@ class Trainer {
 
   void open_folder() {
     if (std::exchange(opened_, true) || folder_ == nullptr) return;
-    for (std::string& line : folder_->open(o_.settings, o_.sample_every > 0)) {
-      notes_.push_back(std::move(line));
-    }
+    add_notes(folder_->open(o_.settings, o_.sample_every > 0));
+  }
+
+  void add_notes(const std::vector<std::string>& lines) {
+    notes_.insert(notes_.end(), lines.begin(), lines.end());
   }
 
   void begin() {
-    if (o_.pruning) notes_.push_back(schedule_text(*o_.pruning, o_.steps));
+    add_notes(events_.announced());
     if (resumed_) return go_on(resumed_->path);
     if (!o_.from.empty()) return go_on(o_.from);
-    check_schedule({});
+    events_.check({});
+    events_.plan_for(0, planned_);
     take_memory();
     run_->initialise();
   }
@@ -180,17 +184,18 @@ class Trainer {
   void go_on(std::filesystem::path path) {
     const CheckpointInfo info = read_info_of(path);
     if (resumed_) saved_ = info.step;
-    check_schedule(info.pruning);
-    if (o_.pruning && o_.pruning->due(info.step, info.pruning.step)) {
+    events_.check(info.pruning);
+    if (events_.prunes(info)) {
       if (!resumed_) open_folder();
+      const DitConfig before = o_.config;
       const std::filesystem::path own = checkpoint_path(o_.out, info.step);
-      const std::string what = guarded([&] { return prune(path, own); });
-      if (!what.empty()) {
-        notes_.push_back(what);
+      add_notes(guarded([&] { return events_.carry_out(info.step, path, own, planned_); }));
+      if (!(o_.config == before)) {
         saved_ = info.step;
         path = own;
       }
     }
+    events_.plan_for(info.step, planned_);
     take_memory();
     load(path);
     unused_scale_ = run_->loss_scale().used() ? 0 : info.loss_scale;
@@ -207,9 +212,7 @@ class Trainer {
     CheckpointInfo info = guarded([&] { return read_info(file); });
     if (resumed_) check_name(file, info, resumed_->step);
     check_run(file, info, o_);
-    for (std::string& line : accepted_data(file, info, data_, o_)) {
-      notes_.push_back(std::move(line));
-    }
+    add_notes(accepted_data(file, info, data_, o_));
     return info;
   }
 
@@ -217,47 +220,23 @@ class Trainer {
     guarded([&] { run_->load(opened(path), [](const CheckpointInfo&) {}); });
   }
 
-  // ---- pruning while training ----
+  // ---- what changes while it is trained ----
 
-  void check_schedule(const PruneProgress& progress) const {
-    if (!o_.pruning) return;
-    check_share(*o_.pruning, o_.config, begun_with(*o_.pruning, progress, o_.config),
-                machine_.device->panel());
-  }
-
-  bool event_due() const { return o_.pruning && o_.pruning->due(run_->done(), run_->done() - 1); }
-
-  // What is due of the schedule, on a file; the run is then another, and is planned anew. In a line
-  // what went; "": nothing.
-  std::string prune(const std::filesystem::path& from, const std::filesystem::path& to) {
-    planned_.reset();
-    const DitConfig before = o_.config;
-    const bool smaller =
-        prune_if_due(from, to, *o_.pruning, machine_.device->panel(), o_.budget_bytes, peers_);
-    if (smaller) {
-      o_.config = read_info(opened(to)).config;
-      o_.settings = with_shapes(o_.settings, o_.config);
-    }
-    planned_ = plan_fitting_run(run_spec(o_, &source_), machine_);
-    if (!smaller) return "";
-    return fmt::format("pruned: {}; {} parameters, {} planned", removed_text(before, o_.config),
-                       parameter_count(o_.config), format_size(planned_->most_bytes()));
-  }
-
-  // The checkpoint of this step is there. The memory goes back to the system before the file is
-  // pruned, and what the smaller run needs is taken anew.
-  void prune_now() {
+  // The checkpoint of this step is there. The memory goes back to the system before anything is
+  // done to the file, and what the run needs from now on is taken anew.
+  void change_now() {
     const std::filesystem::path path = checkpoint_path(o_.out, run_->done());
+    const int64_t done = run_->done();
     run_.reset();
-    std::string what;
+    std::vector<std::string> what;
     agree(peers_, [&] {
-      what = prune(path, path);
+      what = events_.carry_out(done, path, path, planned_);
       if (folder_ != nullptr) folder_->write_settings(o_.settings);
       take_memory();
       load(path);
       run_->start_loading();
     });
-    if (!what.empty()) note(fmt::format("step {}: {}", run_->done(), what));
+    for (const std::string& line : what) note(fmt::format("step {}: {}", done, line));
   }
 
   void say_started() {
@@ -355,8 +334,9 @@ class Trainer {
   Peers* const peers_;  // null: alone
   StopTogether stop_;
   const DataRecord data_;
+  RunEvents events_;
   std::optional<PlannedRun> planned_;
-  std::optional<TrainingRun> run_;  // none while the model is pruned
+  std::optional<TrainingRun> run_;  // none while it is changed
   bool opened_ = false;             // the folder, for writing
   std::vector<std::string> notes_;  // for the beginning
   std::string converted_from_;      // what a checkpoint said of its storage

@@ -18,17 +18,19 @@ struct AdamBlock {
 
 struct AdamRates {
   Vec factor, beta2, share1, share2, eps, keep, rate, correct2, ema_share;
+  bool frozen;
   // `clip`: what gradients are multiplied by.
   AdamRates(const AdamW& op, float clip, const Scalars& scalars)
-      : factor(splat(clip)),
+      : factor(splat(op.frozen ? 1.0f / scalars.loss_scale : clip)),
         beta2(splat(static_cast<float>(op.beta2))),
         share1(splat(static_cast<float>(1 - op.beta1))),
         share2(splat(static_cast<float>(1 - op.beta2))),
         eps(splat(static_cast<float>(op.eps))),
         keep(splat(static_cast<float>(1 - scalars.lr * op.decay))),
         rate(splat(scalars.lr / scalars.bias1)),
-        correct2(splat(1.0f / std::sqrt(scalars.bias2))),
-        ema_share(splat(static_cast<float>(1 - scalars.ema_decay))) {}
+        correct2(splat(1.0f / std::sqrt(op.frozen ? scalars.frozen_bias2 : scalars.bias2))),
+        ema_share(splat(static_cast<float>(1 - scalars.ema_decay))),
+        frozen(op.frozen) {}
 };
 
 // Moves the moments of one vector. By how much the weight goes down.
@@ -42,10 +44,19 @@ Vec adam_step(const AdamBlock& b, const AdamRates& r, int64_t i, Get get, Put pu
   return r.rate * first / multiply_add(sqrt(second), r.correct2, r.eps);
 }
 
-template <bool kAveraged>
+// The same where the first moment is given and the second stays.
+template <typename Get, typename Put>
+Vec frozen_step(const AdamBlock& b, const AdamRates& r, int64_t i, Get get, Put put) {
+  const Vec first = get(b.g + i) * r.factor;
+  put(b.m + i, first);
+  return r.rate * first / multiply_add(sqrt(get(b.v + i)), r.correct2, r.eps);
+}
+
+template <bool kAveraged, bool kFrozen>
 void adam_pass(const AdamBlock& b, const AdamRates& r) {
   for_lanes(0, b.n, [&](int64_t i, auto get, auto put) {
-    const Vec next = multiply_less(get(b.w + i), r.keep, adam_step(b, r, i, get, put));
+    const Vec step = kFrozen ? frozen_step(b, r, i, get, put) : adam_step(b, r, i, get, put);
+    const Vec next = multiply_less(get(b.w + i), r.keep, step);
     put(b.w + i, next);
     if constexpr (kAveraged) {
       put(b.ema + i, multiply_add(r.ema_share, next - get(b.ema + i), get(b.ema + i)));
@@ -55,7 +66,9 @@ void adam_pass(const AdamBlock& b, const AdamRates& r) {
 
 // One pass over w, m, v and, where there is one, the average.
 inline void adam(const AdamBlock& b, const AdamRates& r) {
-  b.ema != nullptr ? adam_pass<true>(b, r) : adam_pass<false>(b, r);
+  if (r.frozen)
+    return b.ema != nullptr ? adam_pass<true, true>(b, r) : adam_pass<false, true>(b, r);
+  b.ema != nullptr ? adam_pass<true, false>(b, r) : adam_pass<false, false>(b, r);
 }
 
 }  // namespace ebb::cpu

@@ -1,6 +1,7 @@
 // Gradients as their signs and one magnitude.
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <type_traits>
 
@@ -69,37 +70,65 @@ void each_chunk(int64_t n, Body body) {
   });
 }
 
-}  // namespace
-
-int64_t scratch(const SignEncode& op) { return norm_chunks(op.n) * 8; }
-
-void run(const SignEncode& op, const Call& call) {
-  const float* x = call.read(0);
-  const Gate gate(call.read(1));
+// Of y(i, get), which is what is to be sent and becomes the residual.
+template <typename Sent>
+void encode(int64_t n, const Call& call, bool is_open, Sent sent) {
   auto* bits = call.write<uint8_t>(0);
   float* y = call.update(0);
-  if (!gate.is_open) {
-    std::fill_n(bits, sign_bytes(op.n), uint8_t{0});
+  if (!is_open) {
+    std::fill_n(bits, sign_bytes(n), uint8_t{0});
     call.write(1)[0] = kNotANumber;
     return;
   }
   auto* partial = reinterpret_cast<double*>(call.scratch.data());
-  const Vec factor = splat(gate.factor);
-  each_chunk(op.n, [&](int64_t chunk, int64_t begin, int64_t end) {
-    for_lanes(begin, end, [&](int64_t i, auto get, auto put) {
-      put(y + i, multiply_add(get(x + i), factor, get(y + i)));
-    });
+  each_chunk(n, [&](int64_t chunk, int64_t begin, int64_t end) {
+    for_lanes(begin, end, [&](int64_t i, auto get, auto put) { put(y + i, sent(i, get)); });
     partial[chunk] = sum_of_magnitudes(y + begin, end - begin);
   });
   double total = 0;
-  for (int64_t chunk = 0; chunk < norm_chunks(op.n); ++chunk) total += partial[chunk];
-  const auto scale = static_cast<float>(total / static_cast<double>(op.n));
+  for (int64_t chunk = 0; chunk < norm_chunks(n); ++chunk) total += partial[chunk];
+  const auto scale = static_cast<float>(total / static_cast<double>(n));
   call.write(1)[0] = scale;
-  each_chunk(op.n, [&](int64_t, int64_t begin, int64_t end) {
+  each_chunk(n, [&](int64_t, int64_t begin, int64_t end) {
     for_lanes(begin, end, [&](int64_t i, auto get, auto put) {
       const auto signs = static_cast<Signs>(lane_bits(get(y + i) >= splat(0.0f)));
       put_signs(bits, i, end, signs);
       put(y + i, get(y + i) - signed_by(signs, splat(scale)));
+    });
+  });
+}
+
+}  // namespace
+
+int64_t scratch(const SignEncode& op) { return norm_chunks(op.n) * 8; }
+int64_t scratch(const SignMomentum& op) { return norm_chunks(op.n) * 8; }
+
+void run(const SignEncode& op, const Call& call) {
+  const float *x = call.read(0), *residual = call.update(0);
+  const Gate gate(call.read(1));
+  const Vec factor = splat(gate.factor);
+  encode(op.n, call, gate.is_open,
+         [=](int64_t i, auto get) { return multiply_add(get(x + i), factor, get(residual + i)); });
+}
+
+void run(const SignMomentum& op, const Call& call) {
+  const float *g = call.read(0), *m = call.read(2), *residual = call.update(0);
+  const Gate gate(call.read(1));
+  const Vec factor = splat(gate.factor * static_cast<float>(1 - op.beta1));
+  const Vec keep = splat(static_cast<float>(op.beta1 / static_cast<double>(op.groups)));
+  encode(op.n, call, gate.is_open, [=](int64_t i, auto get) {
+    return multiply_add(get(g + i), factor, multiply_add(get(m + i), keep, get(residual + i)));
+  });
+}
+
+void run(const SignKeep& op, const Call& call) {
+  if (!std::isfinite(call.read(2)[0])) return;
+  const auto* bits = call.read<uint8_t>(0);
+  const Vec scale = splat(call.read(1)[0]);
+  float* m = call.update(0);
+  each_chunk(op.n, [&](int64_t, int64_t begin, int64_t end) {
+    for_lanes(begin, end, [&](int64_t i, auto, auto put) {
+      put(m + i, signed_by(get_signs(bits, i, end), scale));
     });
   });
 }

@@ -74,6 +74,8 @@ void run(const PowerSum& op, const Call& call);
 void run(const PowerKeep& op, const Call& call);
 void run(const GateCodes& op, const Call& call);
 void run(const SignEncode& op, const Call& call);
+void run(const SignMomentum& op, const Call& call);
+void run(const SignKeep& op, const Call& call);
 void run(const SignAdd& op, const Call& call);
 [[noreturn]] void run(const Transfer& op, const Call& call);  // a file is not this device's,
 [[noreturn]] void run(const Exchange& op, const Call& call);  // nor is another rank
@@ -104,6 +106,7 @@ int64_t scratch(const Orthonormalize& op);
 int64_t scratch(const PowerBack& op);
 int64_t scratch(const PowerSum& op);
 int64_t scratch(const SignEncode& op);
+int64_t scratch(const SignMomentum& op);
 
 // Of any op, with the team's threads.
 void run_op(const OpParams& params, const Call& call);

@@ -225,26 +225,52 @@ void reference(const PowerKeep& op, const Refs<T>& r) {
   }
 }
 
-template <typename T>
-void reference(const SignEncode& op, const Refs<T>& r) {
-  std::fill_n(r.writes[0], sign_bytes(op.n), T(0));
-  if (!is_open(r.reads[1])) {
+// What sent(i) says goes as its sign and the mean magnitude; what it is off by stays.
+template <typename T, typename Sent>
+void reference_signs(int64_t n, const T* gate, const Refs<T>& r, Sent sent) {
+  std::fill_n(r.writes[0], sign_bytes(n), T(0));
+  if (!is_open(gate)) {
     r.writes[1][0] = kNoNumber;
     return;
   }
   T* y = r.updates[0];
   double sum = 0;
-  for (int64_t i = 0; i < op.n; ++i) {
-    const float x = coded(r.reads[0][i], r.reads[1], y[i]);
+  for (int64_t i = 0; i < n; ++i) {
+    const float x = sent(i);
     y[i] = static_cast<double>(x);
     sum += std::fabs(x);
   }
-  const double scale = sum / static_cast<double>(op.n);
+  const double scale = sum / static_cast<double>(n);
   r.writes[1][0] = scale;
-  for (int64_t i = 0; i < op.n; ++i) {
+  for (int64_t i = 0; i < n; ++i) {
     const bool is_one = real_part(y[i]) >= 0;
     if (is_one) r.writes[0][i / 8] += static_cast<double>(1 << i % 8);
     y[i] -= is_one ? scale : -scale;
+  }
+}
+
+template <typename T>
+void reference(const SignEncode& op, const Refs<T>& r) {
+  reference_signs(op.n, r.reads[1], r,
+                  [&](int64_t i) { return coded(r.reads[0][i], r.reads[1], r.updates[0][i]); });
+}
+
+template <typename T>
+void reference(const SignMomentum& op, const Refs<T>& r) {
+  const float factor = narrow(r.reads[1][1]) * static_cast<float>(1 - op.beta1);
+  const auto keep = static_cast<float>(op.beta1 / static_cast<double>(op.groups));
+  reference_signs(op.n, r.reads[1], r, [&](int64_t i) {
+    return std::fma(narrow(r.reads[0][i]), factor,
+                    std::fma(narrow(r.reads[2][i]), keep, narrow(r.updates[0][i])));
+  });
+}
+
+template <typename T>
+void reference(const SignKeep& op, const Refs<T>& r) {
+  if (!is_open(r.reads[2])) return;
+  for (int64_t i = 0; i < op.n; ++i) {
+    const bool is_one = whole(r.reads[0][i / 8]) >> i % 8 & 1;
+    r.updates[0][i] = is_one ? r.reads[1][0] : T(-r.reads[1][0]);
   }
 }
 

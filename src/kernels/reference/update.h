@@ -40,13 +40,15 @@ void reference(const AdamW& op, const Refs<T>& r) {
   const int ema = moments + (op.moments == Moments::coded ? 4 : 2);
   T *w = r.updates[0], *m = r.updates[moments], *v = r.updates[moments + 1];
   const double beta1 = op.beta1, beta2 = op.beta2, eps = op.eps, lr = r.scalars->lr;
-  const double bias1 = r.scalars->bias1, bias2 = r.scalars->bias2;
+  const double bias1 = r.scalars->bias1;
+  const double bias2 = op.frozen ? r.scalars->frozen_bias2 : r.scalars->bias2;
   const double ema_decay = r.scalars->ema_decay, shrink = 1 - lr * static_cast<double>(op.decay);
   for (int64_t i = 0; i < op.n; ++i) {
     const T g = r.reads[0][i] * factor;
     w[i] *= shrink;
-    m[i] = beta1 * m[i] + (1 - beta1) * g;
-    v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+    m[i] = op.frozen ? T(r.reads[0][i] / static_cast<double>(r.scalars->loss_scale))
+                     : T(beta1 * m[i] + (1 - beta1) * g);
+    if (!op.frozen) v[i] = beta2 * v[i] + (1 - beta2) * g * g;
     w[i] -= lr * (m[i] / bias1) / (sqrt(T(v[i] / bias2)) + eps);
     if (op.ema) r.updates[ema][i] = ema_decay * r.updates[ema][i] + (1 - ema_decay) * w[i];
   }
