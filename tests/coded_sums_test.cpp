@@ -140,7 +140,7 @@ TEST(CodedSums, GoWithPipelines) {
       coded_ranks(config, spec, coded(code, late), pipeline(config, 2, 2), shard)
           .expect_same_as(plain);
       Choices whole;  // a single micro-batch, whose matrices are made late
-      whole.late_matrices = true;
+      whole.stage_order = StageOrder::late;
       coded_ranks(config, spec, coded(code, whole), pipeline(config, 2, 2), shard)
           .expect_same_as(plain);
     }

@@ -52,8 +52,9 @@ Passes::Passes(Builder& b, Messages& messages, const DitConfig& config, const St
   }
   const bool alone = spec.place.alone();
   const bool ordered = choices.layer_major || spec.leaves > 0;
-  params_.wait_for_micro_batches(accumulates(spec, choices.micro_batch) || (!alone && ordered) ||
-                                 (spec.place.pipe > 1 && choices.late_matrices));
+  params_.wait_for_micro_batches(
+      accumulates(spec, choices.micro_batch) || (!alone && ordered) ||
+      (spec.place.pipe > 1 && choices.stage_order != StageOrder::in_turn));
 }
 
 // A layer's gradients begin before its loops. Over ranks always, layer by layer: another rank may
