@@ -37,26 +37,25 @@ TEST_F(CliRankExchange, ARunGoesOnAsIfItHadNotBeenStopped) {
 }
 
 TEST_F(CliRankExchange, AWarmUpIsPlannedAnnouncedAndResumed) {
-  const Args warm = over("topk:0.05") + Args{"--exchange-warmup", "2"};
+  const Args warm = over("topk:0.2") + Args{"--exchange-warmup", "2"};
   train_over(2, "whole", 4, warm);
   train_over(2, "half", 1, warm);
   const Result rest = run(training("half", settings(4) + Args{"--resume"}), ranks(2));
   ASSERT_EQ(rest.code, 0) << rest.story();
-  EXPECT_TRUE(contains(rest.out,
-                       "exchange: warms up with topk:0.25, after step 1 topk:0.0625, "
-                       "after step 2 topk:0.05"))
+  EXPECT_TRUE(contains(rest.out, "exchange: warms up with topk:0.25, after step 2 topk:0.2"))
       << rest.out;
-  EXPECT_TRUE(contains(rest.out, "step 2: exchange: topk:0.05 from now on")) << rest.out;
+  EXPECT_TRUE(contains(rest.out, "step 2: exchange: topk:0.2 from now on")) << rest.out;
   EXPECT_TRUE(tensors("half", 4) == tensors("whole", 4));
-  const Json planned = plan(warm);
-  ASSERT_EQ(planned["phases"].size(), 3u);
-  EXPECT_EQ(planned["phases"][1]["exchange"], "topk:0.0625");
-  EXPECT_EQ(planned["phases"][1]["after_step"], 1);
+  Args planning = training("unused", settings(4) + warm);
+  planning[0] = "plan";
+  const Json planned = parsed(succeed(planning + Args{"--json"}));
+  ASSERT_EQ(planned["phases"].size(), 2u);
+  EXPECT_EQ(planned["phases"][1]["exchange"], "topk:0.2");
+  EXPECT_EQ(planned["phases"][1]["after_step"], 2);
   int64_t most = 0;
   for (const Json& rank : planned["ranks"]) most = std::max<int64_t>(most, rank["process_bytes"]);
   for (const Json& phase : planned["phases"]) EXPECT_LE(phase["process_bytes"], most);
-  const Result people =
-      succeed(Args{"plan", "--model", "DiT-S/8", "--batch", "4", "--ranks", "data=2"} + warm);
+  const Result people = succeed(planning);
   EXPECT_TRUE(contains(people.out, "topk:0.25: the tables are of this one")) << people.out;
 }
 
@@ -177,6 +176,10 @@ TEST_F(CliRankExchange, GroupsOfPipelinesArePlannedWithACode) {
                             "8",
                             "--micro-batch",
                             "4",
+                            "--order",
+                            "batch",
+                            "--recompute",
+                            "none",
                             "--shard",
                             "off",
                             "--memory",

@@ -168,14 +168,20 @@ TEST_F(CliRanks, WhatRanksCannotDoIsRefusedByName) {
   expect_refused(run(Args{"inspect", "."}, ranks(2)), 2, {"inspect", "one process"});
 }
 
-// The fastest layout that fits: stages where the state of all blocks does not.
+// The fastest layout that fits: stages wait for each other, but send little.
 TEST_F(CliRanks, TheLayoutIsChosenWhereNobodyHas) {
-  const auto chosen = [&](const Args& more) {
-    Args plan = {"plan", "--model", "DiT-S/2", "--batch", "16", "--ranks", "auto:4", "--json"};
-    return json(plan + more)["layout"].get<std::string>();
+  const auto chosen = [&](const char* link) {
+    const Args model = {"--width", "64",      "--depth", "4",         "--heads",
+                        "4",       "--patch", "2",       "--classes", "10"};
+    const Args plan = {
+        "plan",        "--batch",        "8",        "--micro-batch", "2",
+        "--recompute", "none",           "--memory", "300M",          "--ranks",
+        "auto:4",      "--sample-every", "0",        "--json",        "--stage-order",
+        "1f1b",        "--link"};
+    return json(plan + Args{link} + model)["layout"].get<std::string>();
   };
-  EXPECT_EQ(chosen({"--memory", "4G", "--link", "100G,1us"}), "data=4");
-  EXPECT_EQ(chosen({"--memory", "4G", "--link", "100M,1us"}), "pipe=4");
+  EXPECT_EQ(chosen("100G,1us"), "data=4");
+  EXPECT_EQ(chosen("10M,1us"), "pipe=4");
   succeed(training("one", settings(2)));
   train_over(2, "open", 2, {"--link", "10M,1us"});
   EXPECT_EQ(tensors("one", 2), tensors("open", 2));

@@ -78,9 +78,9 @@ class PhasedRuns : public RankRuns {
 TEST_F(PhasedRuns, GoOnWithTheBitsOfARunThatWasNeverStopped) {
   const std::string few = "topk:0.05", whole = run_to(kSteps, few, few, false);
   const std::string signs = "onebit", whole_signs = run_to(kSteps, signs, signs, false);
-  // Where the second phase begins, and inside it; before the last one begins, there, and after it.
+  // Where the second phase begins, and inside it; where the last one begins, and after it.
   const std::vector<std::pair<std::string, int64_t>> stops = {
-      {few, 1}, {few, 2}, {signs, 2}, {signs, 3}, {signs, 4}};
+      {few, 1}, {few, 2}, {signs, 3}, {signs, 4}};
   for (const auto& [code, stop] : stops) {
     SCOPED_TRACE(fmt::format("{} until {}", code, stop));
     const std::string out = fmt::format("{}-{}", code, stop);
@@ -116,11 +116,11 @@ TEST_F(PhasedRuns, ArePlannedAllOfThemAndTheFullestIsThePlan) {
   EXPECT_TRUE(all.fits);
   for (const PlannedPhase& phase : all.phases) {
     const PlannedRun alone = plan_run(spec_of(phase.code, 0), machine_);
-    EXPECT_EQ(phase.process_bytes, alone.most_bytes()) << phase.code;
+    EXPECT_LE(phase.process_bytes, alone.most_bytes()) << phase.code << ": less to choose from";
+    EXPECT_GE(all.most_bytes(), alone.most_bytes()) << phase.code << ": looking takes bytes too";
     EXPECT_EQ(phase.sent_bytes, alone.most_sent_bytes()) << phase.code;
     EXPECT_LE(phase.process_bytes, all.most_bytes()) << phase.code;
   }
-  EXPECT_EQ(all.most_bytes(), all.phases[0].process_bytes);
   EXPECT_EQ(exchange_text(all.step.choices.storage.exchange), "topk:0.25");
   // Of each number that is sent its place and its value: a quarter, then a quarter of that.
   int64_t codable = 0;
@@ -135,7 +135,7 @@ TEST_F(PhasedRuns, ArePlannedAllOfThemAndTheFullestIsThePlan) {
 TEST_F(PhasedRuns, ABudgetThatOnePhaseCannotHoldIsRefusedBeforeTheFirstStep) {
   RunSpec spec = spec_of("onebit");
   spec.config.width = 256;  // so that what is not sent counts
-  set_blocks(spec.config, 2, 2);
+  set_blocks(spec.config, 1, 2);
   const int64_t floor = floor_of(spec, machine_);
   ASSERT_GT(floor, floor_of(after_steps(spec, 0), machine_));
   spec.budget_bytes = floor;

@@ -1,5 +1,6 @@
 #include "plan/phases.h"
 
+#include <algorithm>
 #include <optional>
 
 namespace ebb {
@@ -30,6 +31,10 @@ class Phases {
     if (!fit_ && tight != most_sent()) plan_led_by(tight);
     PlannedRun made = plan_one_(settled_[most_]);
     made.fits = fit_;
+    // Looking for the choices may have taken more than any phase does.
+    const int64_t more = std::max<int64_t>(0, looked_ - made.most_bytes());
+    made.outside_bytes += more;
+    for (RankBytes& rank : made.ranks) rank.process_bytes += more;
     made.phases = std::move(planned_);
     return made;
   }
@@ -41,10 +46,12 @@ class Phases {
   // The first phase that does not fit; if all do, the leader.
   size_t plan_led_by(size_t leader) {
     RunSpec alike = spec_;
-    settle(alike.decisions, plan_one_(with_code(spec_, phases_[leader].code)).step.choices);
+    const PlannedRun led = plan_one_(with_code(spec_, phases_[leader].code));
+    settle(alike.decisions, led.step.choices);
+    looked_ = std::max(looked_, led.most_bytes());
     settled_.clear();
     planned_.clear();
-    fit_ = true;
+    fit_ = led.fits;
     size_t tight = leader;
     most_ = 0;
     for (size_t i = 0; i < phases_.size(); ++i) {
@@ -63,7 +70,8 @@ class Phases {
   const PlanOne& plan_one_;
   std::vector<RunSpec> settled_;
   std::vector<PlannedPhase> planned_;
-  size_t most_ = 0;  // the one that takes most
+  size_t most_ = 0;     // the one that takes most
+  int64_t looked_ = 0;  // bytes of the process while choices were looked for
   bool fit_ = true;
 };
 

@@ -21,15 +21,20 @@ namespace {
 
 class Planner {
  public:
-  Planner(const RunSpec& spec, const Machine& machine)
+  // For the fastest that fits, or for the least that any way takes alone.
+  enum class Looks : uint8_t { for_fastest, for_least };
+
+  Planner(const RunSpec& spec, const Machine& machine, Looks looks = Looks::for_fastest)
       : spec_(spec),
         machine_(machine),
+        looks_(looks),
         outside_(machine.outside_bytes + spec.data_bytes + spec.held_bytes +
                  (spec.step.place.alone() ? 0 : machine.peers_bytes)),
-        candidates_(is_staged() ? staged(spec.budget_bytes - outside_)
-                                : step_candidates(spec.config,
-                                                  of_rank(spec.step, spec.step.place.ranks() - 1),
-                                                  spec.decisions, machine)) {}
+        candidates_(is_staged()
+                        ? staged(looks == Looks::for_least ? 0 : spec.budget_bytes - outside_)
+                        : step_candidates(spec.config,
+                                          of_rank(spec.step, spec.step.place.ranks() - 1),
+                                          spec.decisions, machine)) {}
 
   // The fastest that fits, or the smallest.
   PlannedRun plan() const {
@@ -101,10 +106,10 @@ class Planner {
 
   // The least that any of them takes, and that the lanes hold.
   PlannedRun smallest() const {
-    const bool stages = is_staged();
-    const std::vector<Candidate> least = stages ? staged(0) : std::vector<Candidate>();
+    const bool anew = is_staged() && looks_ == Looks::for_fastest;
+    const std::vector<Candidate> least = anew ? staged(0) : std::vector<Candidate>();
     std::vector<const Candidate*> by_bytes;
-    for (const Candidate& each : stages ? least : candidates_) by_bytes.push_back(&each);
+    for (const Candidate& each : anew ? least : candidates_) by_bytes.push_back(&each);
     std::stable_sort(by_bytes.begin(), by_bytes.end(), [](const Candidate* a, const Candidate* b) {
       return a->total_bytes() < b->total_bytes();
     });
@@ -200,6 +205,7 @@ class Planner {
 
   const RunSpec& spec_;
   const Machine& machine_;
+  const Looks looks_;
   const int64_t outside_;  // of the arena and of the plan
   const std::vector<Candidate> candidates_;
 };
@@ -222,8 +228,9 @@ PlannedRun plan_run_and_floor(const RunSpec& spec, const Machine& machine) {
 }
 
 int64_t floor_of(const RunSpec& spec, const Machine& machine) {
-  return floor_of_phases(spec,
-                         [&](const RunSpec& one) { return Planner(one, machine).floor_bytes(); });
+  return floor_of_phases(spec, [&](const RunSpec& one) {
+    return Planner(one, machine, Planner::Looks::for_least).floor_bytes();
+  });
 }
 
 PlannedRun plan_fitting_run(const RunSpec& spec, const Machine& machine) {

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <map>
 #include <set>
+#include <tuple>
 
 #include "base/error.h"
 #include "model/optimizer.h"
@@ -115,10 +117,12 @@ class StagedSearch {
     if (stages && !decided && segments * micro_batch_count(samples, way.micro_batch) > kMostParts) {
       return;
     }
-    const std::vector<KeepSet> options =
-        c_.decisions.keep ? std::vector<KeepSet>{*c_.decisions.keep}
-                          : keep_options(c_.config, micro_batches(samples, way.micro_batch)[0].size,
-                                         way, c_.machine, c_.spec.place.tensor);
+    // For the least memory: other orders have more under way.
+    if (arena_bytes_ == 0 && !c_.decisions.stage_order && way.stage_order != StageOrder::in_turn) {
+      return;
+    }
+    const std::vector<KeepSet>& options =
+        options_for(micro_batches(samples, way.micro_batch)[0].size, way);
     std::vector<KeepSet> keep(c_.config.depth());
     std::vector<RankScript> scripts;
     Candidate made;
@@ -162,6 +166,17 @@ class StagedSearch {
     // side: with parts of every block that is most of a program.
     if (c_.spec.place.tensor > 1) made.looking_bytes += 3 * c_.spec.place.ranks() * exchanged;
     made_.push_back(std::move(made));
+  }
+
+  const std::vector<KeepSet>& options_for(int64_t micro_batch, const Choices& way) {
+    const auto [at, added] =
+        options_.try_emplace({micro_batch, way.storage.activation, way.cut_tokens});
+    if (added) {
+      at->second = c_.decisions.keep ? std::vector<KeepSet>{*c_.decisions.keep}
+                                     : keep_options(c_.config, micro_batch, way, c_.machine,
+                                                    c_.spec.place.tensor);
+    }
+    return at->second;
   }
 
   // As if there were no others: what groups exchange shows when all are played side by side.
@@ -229,6 +244,7 @@ class StagedSearch {
 
   const SearchCase& c_;
   const int64_t arena_bytes_;
+  std::map<std::tuple<int64_t, DType, bool>, std::vector<KeepSet>> options_;
   std::vector<Candidate> made_;
 };
 
