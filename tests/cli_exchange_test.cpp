@@ -37,7 +37,8 @@ TEST_F(CliRankExchange, ARunGoesOnAsIfItHadNotBeenStopped) {
 }
 
 TEST_F(CliRankExchange, AWarmUpIsPlannedAnnouncedAndResumed) {
-  const Args warm = over("topk:0.2") + Args{"--exchange-warmup", "2"};
+  const Args warm =
+      over("topk:0.2") + Args{"--exchange-warmup", "2", "--shard", "off", "--micro-batch", "4"};
   train_over(2, "whole", 4, warm);
   train_over(2, "half", 1, warm);
   const Result rest = run(training("half", settings(4) + Args{"--resume"}), ranks(2));
@@ -60,7 +61,7 @@ TEST_F(CliRankExchange, AWarmUpIsPlannedAnnouncedAndResumed) {
 }
 
 TEST_F(CliRankExchange, OneBitGoesThroughItsWarmUpOnAnyLayout) {
-  const Args signs = {"--exchange", "onebit", "--exchange-warmup", "2"};
+  const Args signs = {"--exchange", "onebit", "--exchange-warmup", "2", "--shard", "off"};
   train_over(2, "whole", 4, Args{"--ranks", "data=2"} + signs);
   // Stopped where signs begin, cut into stages and with rows of the label table.
   train_over(2, "half", 2, Args{"--ranks", "data=2", "--label-rows", "on"} + signs);
@@ -139,7 +140,8 @@ TEST_F(CliRankExchange, ThePlannerCodesWhatPaysAndOnlyWhereItMay) {
 }
 
 TEST_F(CliRankExchange, APlanSaysFromWhichLinkOnACodeGainsNothing) {
-  const Args two = {"--ranks", "data=2"};
+  const Args two = {"--ranks",     "data=2", "--micro-batch", "4",
+                    "--recompute", "none",   "--release",     "off"};
   const auto codes = [&](const char* link) { return plan(two + Args{"--link", link})["codes"]; };
   const Json all = codes("1G,50us");
   ASSERT_EQ(all.size(), 5u);

@@ -47,6 +47,8 @@ class PhasedRuns : public RankRuns {
     o.out = at(out);
     o.decisions.exchange = code_of(code);
     o.decisions.exchange_warmup = kWarmup;
+    o.decisions.shard = Shard::off;  // less to look through
+    o.decisions.release = false;
     o.steps = kSteps;
     o.save_every = kSteps;
     o.keep = 0;

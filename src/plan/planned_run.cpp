@@ -91,17 +91,23 @@ class Planner {
     ways.erase(std::unique(ways.begin(), ways.end()), ways.end());
     const Candidate* best = nullptr;
     double seconds = 0;
+    std::optional<PlannedRun> last;  // if it is the best
     for (const Way& way : ways) {
       const Candidate* first = nullptr;
-      double own = first_that_fits(way, first).seconds;
-      if (first == nullptr) continue;
-      own *= 1 + kReluctance * used_reluctantly(first->choices);
-      if (best != nullptr && own >= seconds) continue;
+      last.reset();
+      last = first_that_fits(way, first);
+      const double own = first == nullptr
+                             ? 0
+                             : last->seconds * (1 + kReluctance * used_reluctantly(first->choices));
+      if (first == nullptr || (best != nullptr && own >= seconds)) {
+        last.reset();
+        continue;
+      }
       best = first;
       seconds = own;
     }
-    if (best == nullptr) return std::nullopt;
-    return around(*best);
+    if (best != nullptr && !last) last = around(*best);
+    return last;
   }
 
   // The least that any of them takes, and that the lanes hold.
