@@ -9,12 +9,6 @@
 
 namespace ebb {
 
-namespace {
-
-constexpr size_t kOnTheirWay = 4;  // tensors whose codes are, while gradients are made
-
-}  // namespace
-
 Coded::Coded(Builder& b, Messages& messages, const StepSpec& step,
              const std::vector<ParamSpec>& specs)
     : Sums(b, messages, step, specs), step_(step), code_(storage_.exchange) {
@@ -103,12 +97,6 @@ void Coded::add_code(const ParamSpec& spec, const Code& code, Buf sum) {
                       : code_.kind == Kind::int8 ? OpParams(AddInt8{n})
                                                  : OpParams(AddTopK{n, code_.sent(n)});
   b_.emit("sum." + spec.name, op, code, {}, {sum});
-}
-
-Buf Coded::zeros(const ParamSpec& spec, Buf like) {
-  const Buf sum = declare_whole(spec, like);
-  b_.emit("zero." + spec.name, Zero{element_count(b_.shape(sum)), b_.type(sum)}, {}, {sum});
-  return sum;
 }
 
 // ---- on their way -------------------------------------------------------------------------------

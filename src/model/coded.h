@@ -49,7 +49,6 @@ class Coded final : public Sums {
   Code declare(const ParamSpec& spec, Buf gradient);
   Code encode(const ParamSpec& spec, Buf gradient);
   void add_code(const ParamSpec& spec, const Code& code, Buf sum);
-  Buf zeros(const ParamSpec& spec, Buf like);
 
   void start(const ParamSpec& spec, Buf gradient);
   void arrive(size_t but_for);

@@ -7,12 +7,6 @@
 
 namespace ebb {
 
-namespace {
-
-constexpr size_t kOnTheirWay = 4;  // tensors that are, while gradients are made
-
-}  // namespace
-
 OneBit::OneBit(Builder& b, Messages& messages, const StepSpec& step,
                const std::vector<ParamSpec>& specs)
     : Sums(b, messages, step, specs), step_(step) {
@@ -62,12 +56,6 @@ std::vector<Buf> OneBit::own_part(const ParamSpec& spec, Buf gradient) {
           {gradient, gate_, b_.program().at(kFirstMoment + spec.name)}, signs.parts(),
           {kept(rest_prefix(place_.group()), spec)});
   return signs.parts();
-}
-
-Buf OneBit::zeros(const ParamSpec& spec, Buf like) {
-  const Buf sum = declare_whole(spec, like);
-  b_.emit("zero." + spec.name, Zero{element_count(b_.shape(sum)), b_.type(sum)}, {}, {sum});
-  return sum;
 }
 
 // ---- to the one that adds up, and back ----------------------------------------------------------

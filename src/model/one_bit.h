@@ -43,7 +43,6 @@ class OneBit final : public Sums {
   Signs declare_signs(const ParamSpec& spec);
   std::vector<Buf> declare_like(const ParamSpec& spec, Buf gradient);
   std::vector<Buf> own_part(const ParamSpec& spec, Buf gradient);
-  Buf zeros(const ParamSpec& spec, Buf like);
 
   void start(const ParamSpec& spec, Buf gradient);
   void arrive(size_t but_for);

@@ -30,6 +30,12 @@ Buf Sums::declare_whole(const ParamSpec& spec, Buf like) {
       {"grad." + spec.name, spec.layer, Purpose::gradient, b_.type(like), b_.shape(like)});
 }
 
+Buf Sums::zeros(const ParamSpec& spec, Buf like) {
+  const Buf sum = declare_whole(spec, like);
+  b_.emit("zero." + spec.name, Zero{element_count(b_.shape(sum)), b_.type(sum)}, {}, {sum});
+  return sum;
+}
+
 void Sums::is_whole(const ParamSpec& spec, Buf sum) {
   if (on_whole_) return on_whole_(spec, sum);
   whole_[spec.name] = sum;

@@ -52,10 +52,13 @@ class Sums {
   void share_loss(Buf loss);
 
  protected:
+  static constexpr size_t kOnTheirWay = 4;  // tensors whose codes are, while gradients are made
+
   bool to_all() const { return shard_ == Shard::off; }
   int owner(const ParamSpec& spec) const { return owner_.at(spec.name); }
   Messages::Ring ring_from(int rank) const;
   Buf declare_whole(const ParamSpec& spec, Buf like);
+  Buf zeros(const ParamSpec& spec, Buf like);  // a whole sum to add to
   bool keeps() const { return !on_whole_; }
   void is_whole(const ParamSpec& spec, Buf sum);
   void add(const ParamSpec& spec, Buf to, Buf x);  // to += x
